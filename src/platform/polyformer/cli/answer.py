@@ -1,0 +1,87 @@
+"""`platform predict` and `platform score`: lines in, lines out."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from typing import IO
+
+import torch
+
+from polyformer.cli.load import load
+from polyformer.cli.quiet import quiet
+from polyformer.cli.words import flag, option
+from polyformer.errors import UsageError
+from polyformer.training.task import Answer, LineError, Task
+
+__all__ = ["predict", "score"]
+
+AT_ONCE = 512
+"""Lines read before any is answered, so that batches are full; at the end of the input fewer are."""
+
+
+def predict(words: list[str]) -> int:
+    """Answers lines."""
+    return _answer(words, lambda task: task.answer)
+
+
+def score(words: list[str]) -> int:
+    """Scores lines."""
+    return _answer(words, lambda task: task.score)
+
+
+def _answer(words: list[str], method: Callable[[Task], Callable[[Sequence[str]], list[Answer]]]) -> int:
+    quiet()
+    as_json, source, target = flag(words, "--json"), option(words, "--input"), option(words, "--output")
+    device = option(words, "--device") or ("cuda" if torch.cuda.is_available() else "cpu")
+    with ExitStack() as stack:
+        lines = stack.enter_context(_open(source)) if source else _standard_input()
+        task, _ = load(words)
+        task.to(device)
+        out: IO[str] = stack.enter_context(open(target, "w", encoding="utf-8")) if target else sys.stdout
+        done = 0
+        for chunk in _chunks(lines):
+            for answer in _numbered(method(task), chunk, done):
+                shown = json.dumps({"text": answer.text, **answer.details}, ensure_ascii=False) if as_json else answer.text
+                out.write(shown.replace("\n", " ") + "\n")
+            out.flush()
+            done += len(chunk)
+    return 0
+
+
+def _numbered(answer: Callable[[Sequence[str]], list[Answer]], chunk: list[str], done: int) -> list[Answer]:
+    """The answers to a chunk; an error about a line gets its number in the whole input."""
+    try:
+        return answer(chunk)
+    except LineError as error:
+        raise ValueError(f"line {done + error.line}: {error}") from None
+
+
+def _open(path: str) -> IO[bytes]:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise UsageError(f"--input {path}: {error.strerror}") from None
+
+
+def _standard_input() -> IO[bytes]:
+    return sys.stdin.buffer
+
+
+def _chunks(lines: IO[bytes]) -> Iterator[list[str]]:
+    """The lines as text, many at a time; a person who types gets each answered at once.
+
+    Raises:
+        ValueError: For bytes that are no UTF-8, naming the line.
+    """
+    number, size = 0, 1 if lines.isatty() else AT_ONCE
+    while raw := list(islice(lines, size)):
+        chunk = []
+        for line in raw:
+            number += 1
+            try:
+                chunk.append(line.decode("utf-8").rstrip("\r\n"))
+            except UnicodeDecodeError as error:
+                raise ValueError(f"line {number}: not UTF-8 at byte {error.start + 1}") from None
+        yield chunk

@@ -1,0 +1,83 @@
+"""`platform fit`: train, or go on with a run."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import Namespace
+
+from polyformer.cli.quiet import quiet, show_log
+from polyformer.cli.settings import parse_settings
+from polyformer.cli.words import flag, option
+from polyformer.errors import UsageError
+from polyformer.training.build import TaskParser
+from polyformer.training.fitting import Fitting
+from polyformer.training.progress import describe, log
+from polyformer.training.run import RunFolder
+
+__all__ = ["fit"]
+
+RUN_VARIABLE = "POLYFORMER_RUN"
+"""Tells processes that lightning starts for other ranks which run they belong to."""
+
+
+def fit(words: list[str]) -> int:
+    """Trains as the words say."""
+    quiet()
+    keys, resume, name = flag(words, "--keys"), flag(words, "--resume"), option(words, "--run")
+    first = int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
+    name = name or os.environ.get(RUN_VARIABLE) or _default_name(words)
+    run = RunFolder(name)
+    if resume:
+        words = ["--config", str(_stored_config(run)), *words]
+    parser, settings = parse_settings(words)
+    if keys:
+        parser.parser.print_help()
+        return 0
+    if first and not resume:
+        run.create()
+    os.environ[RUN_VARIABLE] = name
+    show_log(run.path / "log.txt" if first else None)
+    try:
+        if first:
+            _write_config(run, parser, settings)
+            log.info("run %s: %s", run.path, " ".join(["platform fit", *words]))
+        results = Fitting(parser.build(settings), settings.trainer, run).fit(resume)
+    except BaseException:
+        if first and not resume:
+            run.discard()
+        raise
+    if first:
+        _say_next(run, results)
+    return 0
+
+
+def _default_name(words: list[str]) -> str:
+    config = option(list(words), "--config")
+    return f"{Path(config).stem if config else 'run'}-{time.strftime('%Y-%m-%d-%H%M%S')}"
+
+
+def _stored_config(run: RunFolder) -> Path:
+    if not run.config.is_file():
+        raise UsageError(f"there is no run `{run.name}` to resume ({run.config} is missing)")
+    return run.config
+
+
+def _write_config(run: RunFolder, parser: TaskParser, settings: Namespace) -> None:
+    temporary = run.path / ".config.yaml"
+    with temporary.open("w", encoding="utf-8") as file:
+        yaml.safe_dump(parser.plain(settings), file, sort_keys=False, allow_unicode=True)
+    temporary.replace(run.config)
+
+
+def _say_next(run: RunFolder, results: dict[str, Any]) -> None:
+    """The figures, and the line to try next."""
+    metrics = {name: value for name, value in results["metrics"].items() if isinstance(value, float)}
+    log.info("%s", describe({name: value for name, value in metrics.items() if name.startswith("test/")} or metrics))
+    log.info("everything is in %s", run.path)
+    if results.get("try"):
+        quoted = results["try"].replace("'", "'\\''")
+        print(f"try it:\n  echo '{quoted}' | platform predict --ckpt_path {run.path}", file=sys.stderr)

@@ -1,0 +1,20 @@
+"""Loading the checkpoint that a command line names."""
+
+import os
+
+from polyformer.cli.words import option
+from polyformer.errors import UsageError
+from polyformer.training.build import Built, load_task
+from polyformer.training.checkpoints import find_checkpoint
+from polyformer.training.task import Task
+
+__all__ = ["load"]
+
+
+def load(words: list[str]) -> tuple[Task, Built]:
+    """The task in the checkpoint named by `--ckpt_path`, with the other words laid over its settings."""
+    place = option(words, "--ckpt_path")
+    if place is None:
+        raise UsageError("--ckpt_path PATH is missing: a checkpoint, or a run folder")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    return load_task(find_checkpoint(place), words)

@@ -1,0 +1,46 @@
+"""`platform validate` and `platform test`: measuring a checkpoint."""
+
+import json
+import sys
+from pathlib import Path
+
+from polyformer.cli.load import load
+from polyformer.cli.quiet import quiet, show_log
+from polyformer.cli.words import option
+from polyformer.errors import UsageError
+from polyformer.training.fitting import make_trainer
+from polyformer.training.progress import Meter
+
+__all__ = ["test", "validate"]
+
+
+def validate(words: list[str]) -> int:
+    """Measures on the validation data."""
+    return _measure(words, "validation", "val")
+
+
+def test(words: list[str]) -> int:
+    """Measures on the test data."""
+    return _measure(words, "test", "test")
+
+
+def _measure(words: list[str], split: str, prefix: str) -> int:
+    quiet()
+    show_log()
+    file, place = option(words, "--json"), option(list(words), "--ckpt_path")
+    task, built = load(words)
+    if built.data.contents(split) is None:
+        raise UsageError(f"the run has no {split} data; name some by --data.{split} FILES")
+    trainer = make_trainer(None, callbacks=[Meter()])
+    run = trainer.test if split == "test" else trainer.validate
+    run(task, datamodule=built.data, verbose=False)
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith(prefix)}
+    for name, value in metrics.items():
+        print(f"{name}\t{value:.6g}")
+    for name, signature in task.signatures().items():
+        print(f"{name} signature\t{signature}")
+    print(f"{split} data: {built.data.reports[split]}", file=sys.stderr)
+    if file is not None:
+        content = {"checkpoint": place, "metrics": metrics, "signatures": task.signatures()}
+        Path(file).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 0

@@ -1,0 +1,47 @@
+"""What is shown: our own lines, not the libraries' advertising and harmless warnings."""
+
+import logging
+import sys
+import warnings
+from pathlib import Path
+
+from rich.console import Console
+from rich.logging import RichHandler
+
+__all__ = ["quiet", "show_log"]
+
+
+def quiet() -> None:
+    """Silences what lightning, datasets and torch say that no user can act on."""
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning", "datasets", "torch.distributed"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for pattern in (
+        ".*does not have many workers.*",
+        ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*",
+        ".*Precision 16-mixed is not supported by the model summary.*",
+        ".*tensorboardX.*",
+        ".*You are using `torch.load` with.*",
+        ".*lr_scheduler.step\\(\\).*before.*optimizer.step\\(\\).*",
+        ".*Trying to infer the `batch_size`.*",
+        ".*exists and is not empty.*",
+        ".*is smaller than the logging interval.*",
+        ".*GPU available but not used.*",
+    ):
+        warnings.filterwarnings("ignore", message=pattern)
+
+
+def show_log(file: Path | None = None) -> None:
+    """Sends our log to the terminal, and to a file if there is one."""
+    log = logging.getLogger("polyformer")
+    log.setLevel(logging.DEBUG)
+    log.handlers.clear()
+    shown: logging.Handler = logging.StreamHandler()
+    if sys.stderr.isatty():
+        shown = RichHandler(console=Console(stderr=True), show_level=False, show_path=False, show_time=False)
+    shown.setLevel(logging.INFO)
+    log.addHandler(shown)
+    log.propagate = False
+    if file is not None:
+        kept = logging.FileHandler(file, encoding="utf-8")
+        kept.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%Y-%m-%d %H:%M:%S"))
+        log.addHandler(kept)

@@ -1,0 +1,66 @@
+"""From the words of a command line to complete settings."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import Namespace
+
+from polyformer.errors import UsageError
+from polyformer.training.build import TaskParser, task_class
+
+__all__ = ["parse_settings"]
+
+
+def parse_settings(words: list[str]) -> tuple[TaskParser, Namespace]:
+    """The parser of the task that the words and their config files name, and the complete settings.
+
+    Raises:
+        UsageError: For a missing file, a broken one, an unknown key or a value that does not fit.
+    """
+    name = _task_name(words)
+    if name is None:
+        raise UsageError("no task is given: use --config FILE with a `task:` in it, or --task NAME; `platform tasks` lists them")
+    try:
+        parser = TaskParser(task_class(name))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return parser, parser.parse(words)
+
+
+def _task_name(words: list[str]) -> str | None:
+    name: str | None = None
+    for place, word in enumerate(words):
+        key, equals, value = word.partition("=")
+        if not equals:
+            value = words[place + 1] if place + 1 < len(words) else ""
+        if key == "--config":
+            name = _name_of(_read(value).get("task")) or name
+        elif key == "--task":
+            name = value
+    return name
+
+
+def _name_of(task: Any) -> str | None:
+    return task.get("class_path") if isinstance(task, dict) else task
+
+
+def _read(path: str) -> dict[str, Any]:
+    """A YAML file.
+
+    Raises:
+        UsageError: If it is missing, broken, or no mapping of keys.
+    """
+    file = Path(path)
+    if not path or not file.is_file():
+        near = sorted(str(other) for other in file.parent.glob("*.yaml")) if file.parent.is_dir() else []
+        raise UsageError(f"--config {path}: no such file" + (f"; there are {', '.join(near)}" if near else ""))
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        place = getattr(error, "problem_mark", None)
+        line = f":{place.line + 1}" if place else ""
+        raise UsageError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: must hold keys such as `task:` and `model:`")
+    return content

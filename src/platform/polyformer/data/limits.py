@@ -1,0 +1,80 @@
+"""Which examples are too long or empty, and what is said about them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["ColumnLimits", "Report", "apply_limits"]
+
+Rows = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of the examples of a split. Two add up.
+
+    >>> print(Report(kept=98, empty_dropped=2))
+    98 examples; dropped: 2 with an empty field
+    """
+
+    kept: int = 0
+    empty_dropped: int = 0
+    long_dropped: int = 0
+    truncated: int = 0
+
+    def __add__(self, other: "Report") -> "Report":
+        return Report(
+            self.kept + other.kept,
+            self.empty_dropped + other.empty_dropped,
+            self.long_dropped + other.long_dropped,
+            self.truncated + other.truncated,
+        )
+
+    def __str__(self) -> str:
+        dropped = [(self.empty_dropped, "with an empty field"), (self.long_dropped, "too long")]
+        said = ", ".join(f"{count:,} {why}" for count, why in dropped if count)
+        cut = f"; cut to the limit: {self.truncated:,}" if self.truncated else ""
+        return f"{self.kept:,} examples" + (f"; dropped: {said}" if said else "") + cut
+
+
+@dataclass(frozen=True)
+class ColumnLimits:
+    """Limits on encoded columns.
+
+    Args:
+        longest: the most ids per example in each column; None for no limit. Columns not named here are left alone.
+        too_long: what happens to an example over a limit.
+        empty: what happens to an example without ids in one of the columns.
+
+    >>> ColumnLimits({"source": 2}, too_long="truncate").empty
+    'drop'
+    """
+
+    longest: Mapping[str, int | None] = field(default_factory=dict)
+    too_long: Literal["drop", "truncate"] = "drop"
+    empty: Literal["drop", "keep"] = "drop"
+
+
+def apply_limits(rows: Rows, limits: ColumnLimits) -> tuple[Rows, Report]:
+    """The rows that stay, and the count of the others.
+
+    >>> apply_limits({"source": [[4, 5, 6], [], [7]]}, ColumnLimits({"source": 2}, too_long="truncate"))[0]
+    {'source': [[4, 5], [7]]}
+    """
+    kept: list[int] = []
+    empty = long = truncated = 0
+    count = len(next(iter(rows.values()), []))
+    for at in range(count):
+        over = [name for name, most in limits.longest.items() if most is not None and len(rows[name][at]) > most]
+        if limits.empty == "drop" and any(not rows[name][at] for name in limits.longest):
+            empty += 1
+        elif over and limits.too_long == "drop":
+            long += 1
+        else:
+            for name in over:
+                rows[name][at] = rows[name][at][: limits.longest[name]]
+            truncated += bool(over)
+            kept.append(at)
+    if len(kept) < count:
+        rows = {name: [values[at] for at in kept] for name, values in rows.items()}
+    return rows, Report(len(kept), empty, long, truncated)

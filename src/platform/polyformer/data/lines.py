@@ -1,0 +1,53 @@
+"""Lines of text files: what a line is, and what is said about a file that cannot be read."""
+
+import difflib
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+__all__ = ["check_file", "open_bytes", "read_lines"]
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def check_file(path: str | Path) -> Path:
+    """The path, if a file is there; otherwise ValueError with the nearest name in its folder."""
+    path = Path(path)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder, not a file")
+    folder = path.parent
+    if not folder.is_dir():
+        raise ValueError(f"{path}: no such file; there is no folder {folder}")
+    nearest = difflib.get_close_matches(path.name, [entry.name for entry in folder.iterdir()], n=1, cutoff=0.5)
+    raise ValueError(f"{path}: no such file" + (f"; did you mean {folder / nearest[0]}?" if nearest else ""))
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """The file for reading, unpacked if its name ends in ".gz"."""
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """The lines of a UTF-8 file, plain or .gz, without their ends.
+
+    A line ends at "\\n" or "\\r\\n" only, so that characters such as U+2028 stay inside, as they do for `wc -l`.
+    Raises ValueError for a missing file, a broken .gz, and for what is not UTF-8 (with line and byte).
+    """
+    path = check_file(path)
+    with open_bytes(path) as handle:
+        number = 0
+        try:
+            for number, raw in enumerate(handle, 1):
+                if number == 1:
+                    raw = raw.removeprefix(BYTE_ORDER_MARK)
+                raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
+                yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            what = f"byte {error.start + 1} of the line, 0x{error.object[error.start]:02x}"
+            raise ValueError(f"{path}, line {number}: not UTF-8 text ({what}); convert the file first") from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{path}, after line {number}: broken .gz file: {error}") from None

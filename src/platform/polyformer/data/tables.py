@@ -1,0 +1,168 @@
+"""Rows of tables: .tsv, .csv, .jsonl, .json and .parquet, each plain or .gz."""
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from polyformer.data.lines import check_file, open_bytes, read_lines
+
+__all__ = ["READERS", "pick", "read_table", "table_format"]
+
+Columns = Mapping[str, str | int]
+QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"(?=,|\Z)')
+
+
+def table_format(path: str | Path) -> str | None:
+    """ "tsv", "csv", "jsonl", "json" or "parquet" by the file's name; None for another file."""
+    name = Path(path).name.removesuffix(".gz")
+    suffix = name.rpartition(".")[2] if "." in name else ""
+    return suffix if suffix in READERS else None
+
+
+def read_table(path: str | Path, columns: Columns) -> Iterator[dict[str, str]]:
+    """The rows of a table file as strings, by our names. See `read_examples`."""
+    kind = table_format(path)
+    assert kind is not None
+    return READERS[kind](check_file(path), columns)
+
+
+def _read_tsv(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
+    """Fields lie between tabs; nothing is quoted, a '"' is a character like any other."""
+    rows = ((number, line.split("\t")) for number, line in enumerate(read_lines(path), 1))
+    return _by_position(path, rows, columns)
+
+
+def _read_csv(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
+    """Fields as in RFC 4180: quoted ones may hold commas, line breaks (given back as "\\n") and doubled quotes."""
+    return _by_position(path, _csv_rows(path), columns)
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    lines = enumerate(read_lines(path), 1)
+    for number, text in lines:
+        fields: list[str] = []
+        at = 0
+        while at <= len(text):
+            if text.startswith('"', at):
+                while not (match := QUOTED.match(text, at)):
+                    following = next(lines, None)
+                    if following is None:
+                        raise ValueError(
+                            f'{path}, line {number}: a quote (") opens here and is never closed before a comma'
+                        )
+                    text += "\n" + following[1]
+                fields.append(match.group(1).replace('""', '"'))
+                at = match.end() + 1
+            else:
+                end = text.find(",", at)
+                end = len(text) if end < 0 else end
+                fields.append(text[at:end])
+                at = end + 1
+        yield number, fields
+
+
+def _by_position(path: Path, rows: Iterator[tuple[int, list[str]]], columns: Columns) -> Iterator[dict[str, str]]:
+    """Rows as dictionaries; the first one names the columns, unless all of ours are numbers."""
+    numbered = all(str(column).isdigit() for column in columns.values())
+    if numbered:
+        places, width, exact = {name: int(column) for name, column in columns.items()}, 0, False
+        width = max(places.values()) + 1
+    else:
+        header = next(rows, (1, []))[1]
+        missing = [str(column) for column in columns.values() if str(column) not in header]
+        if missing:
+            hint = "; columns are counted from 0 where there is no header" if len(columns) > 1 else ""
+            raise ValueError(f"{path}, line 1: no column {missing[0]!r}; the columns are {', '.join(header)}{hint}")
+        places, width, exact = {name: header.index(str(column)) for name, column in columns.items()}, len(header), True
+    for number, fields in rows:
+        if len(fields) < width or (exact and len(fields) > width):
+            raise ValueError(
+                f"{path}, line {number}: {len(fields)} fields where {'' if exact else 'at least '}{width} are needed"
+            )
+        yield {name: fields[place] for name, place in places.items()}
+
+
+def _read_jsonl(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
+    for number, line in enumerate(read_lines(path), 1):
+        if line.strip():
+            yield pick(_parse(line, f"{path}, line {number}"), columns, f"{path}, line {number}")
+
+
+def _read_json(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
+    rows = _parse("\n".join(read_lines(path)), str(path))
+    if not isinstance(rows, list):
+        raise ValueError(
+            f"{path}: a .json file must hold one list of objects (name it .jsonl if each line is an object)"
+        )
+    for number, row in enumerate(rows, 1):
+        yield pick(row, columns, f"{path}, object {number}")
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f" (line {error.lineno})" if error.lineno > 1 else ""
+        raise ValueError(f"{where}: broken JSON at column {error.colno}{place}: {error.msg}") from None
+
+
+def _read_parquet(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        with open_bytes(path) as handle:
+            source = parquet.ParquetFile(io.BytesIO(handle.read()) if path.suffix == ".gz" else path)
+    except ArrowInvalid as error:
+        raise ValueError(f"{path}: not a parquet file: {error}") from None
+    number = 0
+    for batch in source.iter_batches(batch_size=1000):
+        for row in batch.to_pylist():
+            number += 1
+            yield pick(row, columns, f"{path}, row {number}")
+
+
+def pick(row: Any, columns: Columns, where: str, labels: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
+    """The named columns of a nested row as strings; `labels` gives the names of classes stored as numbers.
+
+    "translation.de" is the key "de" inside "translation". Null becomes "". Raises ValueError naming `where`.
+    """
+    return {name: _field(row, str(column), where, labels or {}) for name, column in columns.items()}
+
+
+def _field(row: Any, column: str, where: str, labels: Mapping[str, Sequence[str]]) -> str:
+    value = row[column] if isinstance(row, dict) and column in row else _descend(row, column, where)
+    if column in labels and isinstance(value, int) and 0 <= value < len(labels[column]):
+        return labels[column][value]
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"{where}: column {column!r} holds a {type(value).__name__}, not a text or a number")
+    text = str(value)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError(f"{where}: column {column!r} has half a surrogate pair (\\uD800 to \\uDFFF), which is no text")
+    return text
+
+
+def _descend(row: Any, column: str, where: str) -> Any:
+    value = row
+    for key in column.split("."):
+        if not isinstance(value, dict):
+            raise ValueError(f"{where}: must be an object with the column {column!r}, but is a {type(value).__name__}")
+        if key not in value:
+            raise ValueError(f"{where}: no column {column!r}; the columns are {', '.join(map(str, value))}")
+        value = value[key]
+    return value
+
+
+READERS: dict[str, Callable[[Path, Columns], Iterator[dict[str, str]]]] = {
+    "tsv": _read_tsv,
+    "csv": _read_csv,
+    "jsonl": _read_jsonl,
+    "json": _read_json,
+    "parquet": _read_parquet,
+}

@@ -1,0 +1,109 @@
+"""Softmax attention: the cheapest correct kernel, and the same by hand.
+
+Letters: B batch, H query heads, G key/value heads (G divides H), L queries, S keys, K width per head.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from polyformer.nn.dropout import dropout
+from polyformer.nn.mask import Mask
+
+__all__ = ["Where", "attend", "attend_by_hand", "recorded_weights"]
+
+_recorder: ContextVar[list[Tensor] | None] = ContextVar("recorder", default=None)
+
+
+@contextmanager
+def recorded_weights() -> Iterator[list[Tensor]]:
+    """Collects the attention weights (B, H, L, S) of every attention inside the block, in the order they run."""
+    weights: list[Tensor] = []
+    token = _recorder.set(weights)
+    try:
+        yield weights
+    finally:
+        _recorder.reset(token)
+
+
+@dataclass(frozen=True)
+class Where:
+    """The indices of queries and keys, and who may see whom: all that attention knows of places.
+
+    Args:
+        mask: Who may look at whom.
+        q_at: Indices of the queries, (L,) or (B, L).
+        k_at: Indices of the keys, (S,) or (B, S); the same object as ``q_at`` when they are the same tokens.
+    """
+
+    mask: Mask
+    q_at: Tensor
+    k_at: Tensor
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, where: Where, bias: Tensor | None = None, dropout_probability: float = 0.0
+) -> Tensor:
+    """softmax(q k / sqrt(K) + bias) v (Vaswani et al. 2017, equation 1), a row that may see nothing giving zeros.
+
+    Four cases, the first two without any tensor for the mask, so that the fast kernel runs:
+    everything visible; plain causal; a boolean mask; a bias, minus infinity where the mask says no.
+
+    Args:
+        q: (B, H, L, K) queries.
+        k: (B, G, S, K) keys.
+        v: (B, G, S, K) values.
+        where: Mask and indices.
+        bias: (B or 1, H, L, S), added to the logits.
+        dropout_probability: Dropout on the weights.
+
+    Returns:
+        (B, H, L, K).
+    """
+    slow_dropout = dropout_probability > 0.0 and q.device.type == "cpu"
+    if slow_dropout or _recorder.get() is not None:
+        return attend_by_hand(q, k, v, where, bias, dropout_probability)
+    mask, plain_causal = None, False
+    if bias is None and where.mask.is_plain_causal(where.q_at, where.k_at):
+        plain_causal = True
+    elif not where.mask.sees_all(where.q_at, where.k_at):
+        mask = where.mask.dense(where.q_at, where.k_at)
+    if bias is not None:
+        bias = bias.to(q.dtype)
+        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout_probability, is_causal=plain_causal, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def attend_by_hand(
+    q: Tensor, k: Tensor, v: Tensor, where: Where, bias: Tensor | None = None, dropout_probability: float = 0.0
+) -> Tensor:
+    """:func:`attend` spelled out: the reference it is tested against, and the path that can drop or record weights."""
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)  # (B, H, S, K)
+    logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)  # (B, H, L, S)
+    if bias is not None:
+        logits = logits + bias
+    if where.mask.sees_all(where.q_at, where.k_at):
+        weights = logits.softmax(dim=-1)
+    else:
+        visible = where.mask.dense(where.q_at, where.k_at)
+        weights = _masked_softmax(logits, visible)
+    recorder = _recorder.get()
+    if recorder is not None:
+        recorder.append(weights.detach())
+    return dropout(weights, dropout_probability).to(v.dtype) @ v  # (B, H, L, K)
+
+
+def _masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
+    """Softmax over visible keys; the most negative finite number keeps a row that sees nothing free of NaN."""
+    lowest = torch.finfo(logits.dtype).min
+    weights = logits.masked_fill(~visible, lowest).softmax(dim=-1)
+    return weights.masked_fill(~visible.any(dim=-1, keepdim=True), 0.0)

@@ -1,0 +1,69 @@
+"""What each token computes alone (Vaswani et al. 2017, section 3.3).
+
+Letters: B batch, L tokens, D model, F inner width.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from polyformer.nn.dropout import Dropout, relu_dropout
+from polyformer.nn.shape import Shape
+
+__all__ = ["FeedForward", "FeedForwardFactory", "SwiGLU"]
+
+FeedForwardFactory = Callable[[Shape], nn.Module]
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with a non-linearity between: W2 act(W1 x + b1) + b2 (equation 2 of the paper).
+
+    Args:
+        shape: What the stack has decided.
+        width: Inner width (F); None: four times ``d_model``.
+        activation: "relu" as in the paper, or "gelu" (Hendrycks and Gimpel 2016).
+        dropout: Dropout on the inner activations; None: the stack's.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        width: int | None = None,
+        activation: Literal["relu", "gelu"] = "relu",
+        dropout: float | None = None,
+    ) -> None:
+        super().__init__()
+        width = 4 * shape.d_model if width is None else width
+        self.activation = activation
+        self.inner = nn.Linear(shape.d_model, width)
+        self.outer = nn.Linear(width, shape.d_model)
+        self.dropout = Dropout(shape.dropout if dropout is None else dropout)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, L, D)
+        inner = self.inner(x)  # (B, L, F)
+        if self.activation == "relu":
+            return self.outer(relu_dropout(inner, self.dropout.active))
+        return self.outer(self.dropout(F.gelu(inner)))
+
+
+class SwiGLU(nn.Module):
+    """A gated feed-forward: W2 (silu(Wg x) * W1 x), without biases (Shazeer 2020, equation 6).
+
+    Args:
+        shape: What the stack has decided.
+        width: Inner width (F); None: 8/3 of ``d_model``, which has as many parameters as the ungated kind.
+        dropout: Dropout on the inner activations; None: the stack's.
+    """
+
+    def __init__(self, shape: Shape, width: int | None = None, dropout: float | None = None) -> None:
+        super().__init__()
+        width = 8 * shape.d_model // 3 if width is None else width
+        self.inner = nn.Linear(shape.d_model, 2 * width, bias=False)
+        self.outer = nn.Linear(width, shape.d_model, bias=False)
+        self.dropout = Dropout(shape.dropout if dropout is None else dropout)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, L, D)
+        gate, inner = self.inner(x).chunk(2, dim=-1)  # (B, L, F) each
+        return self.outer(self.dropout(F.silu(gate) * inner))

@@ -1,0 +1,48 @@
+"""The wrapper around every sublayer: where its norm, its dropout and its shortcut are decided.
+
+    pre-norm                         post-norm
+    x ---------------------+         x ------------------+
+    |                      |         |                   |
+    norm - f - dropout - (+) ->      f - dropout - (+) - norm ->
+
+Pre-norm (Xiong et al. 2020) trains without a careful warm-up and needs one more norm at the end of the stack; post-norm is
+the layout of Vaswani et al. 2017.
+"""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from polyformer.nn.dropout import Dropout, dropout_add
+
+__all__ = ["NormKind", "NormPlace", "Residual", "make_norm"]
+
+NormKind = Literal["layer_norm", "rms_norm"]
+NormPlace = Literal["pre", "post"]
+
+
+def make_norm(kind: NormKind, d_model: int) -> nn.Module:
+    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019) over the last dimension."""
+    return nn.LayerNorm(d_model) if kind == "layer_norm" else nn.RMSNorm(d_model, eps=1e-6)
+
+
+class Residual(nn.Module):
+    """x + dropout(f(norm(x))), or norm(x + dropout(f(x))), around one sublayer f that it owns.
+
+    Args:
+        inner: The sublayer; it is called with the input and whatever else ``forward`` is given.
+        norm: The norm module.
+        place: "pre" or "post".
+        dropout: Probability of dropping an element of the sublayer's output.
+    """
+
+    def __init__(self, inner: nn.Module, norm: nn.Module, place: NormPlace, dropout: float) -> None:
+        super().__init__()
+        self.inner, self.norm, self.pre = inner, norm, place == "pre"
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, *rest: object) -> Tensor:  # (B, L, D)
+        if self.pre:
+            return dropout_add(x, self.inner(self.norm(x), *rest), self.dropout.active)
+        normed: Tensor = self.norm(dropout_add(x, self.inner(x, *rest), self.dropout.active))
+        return normed

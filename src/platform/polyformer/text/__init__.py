@@ -1,0 +1,22 @@
+"""Tokenizers: train, save, load, encode, decode; and what a trained model keeps of them."""
+
+from polyformer.text.assets import Assets
+from polyformer.text.dropout import SubwordDropout
+from polyformer.text.settings import KINDS, Kind, TokenizerSettings
+from polyformer.text.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer
+from polyformer.text.train import train_tokenizer
+
+__all__ = [
+    "BOS",
+    "EOS",
+    "KINDS",
+    "PAD",
+    "SPECIALS",
+    "UNK",
+    "Assets",
+    "Kind",
+    "SubwordDropout",
+    "Tokenizer",
+    "TokenizerSettings",
+    "train_tokenizer",
+]

@@ -1,0 +1,66 @@
+"""The mean of the weights at several validations."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+__all__ = ["CheckpointMean"]
+
+
+class CheckpointMean(Callback):
+    """Keeps the weights of the last or the best validations, to be averaged when training ends.
+
+    Args:
+        folder: Where they are kept meanwhile.
+        kind: Which validations.
+        count: How many.
+        monitor: The metric that says which is better.
+        mode: "min" or "max", its better side.
+    """
+
+    def __init__(self, folder: Path, kind: Literal["last", "best"], count: int, monitor: str, mode: str) -> None:
+        if count < 1:
+            raise ValueError(f"`training.averaging.count` must be at least 1, but is {count}")
+        self.folder, self.kind, self.count = folder, kind, count
+        self.monitor, self.sign = monitor, 1.0 if mode == "min" else -1.0
+        self.kept: list[tuple[float, int]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"kept": [list(entry) for entry in self.kept]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.kept = [(value, step) for value, step in state_dict["kept"]]
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn != "fit" or self.monitor not in trainer.callback_metrics:
+            return
+        entry = (self.sign * float(trainer.callback_metrics[self.monitor]), trainer.global_step)
+        order = sorted([*self.kept, entry], key=lambda kept: -kept[1] if self.kind == "last" else kept)
+        dropped, self.kept = order[self.count :], order[: self.count]
+        if not trainer.is_global_zero:
+            return
+        if entry in self.kept:
+            weights = {name: value.detach().cpu() for name, value in pl_module.state_dict().items()}
+            torch.save(weights, self._file(entry[1]))
+        for _, step in dropped:
+            self._file(step).unlink(missing_ok=True)
+
+    def mean(self) -> dict[str, Tensor]:
+        """The mean weights, by name; the files are removed by :meth:`clean`."""
+        total: dict[str, Tensor] = {}
+        for _, step in self.kept:
+            weights = torch.load(self._file(step), weights_only=True)
+            for name, value in weights.items():
+                total[name] = total[name] + value.double() if name in total else value.double()
+        return {name: value / len(self.kept) for name, value in total.items()}
+
+    def clean(self) -> None:
+        """Removes the files."""
+        for _, step in self.kept:
+            self._file(step).unlink(missing_ok=True)
+
+    def _file(self, step: int) -> Path:
+        return self.folder / f".weights-{step}.pt"

@@ -1,0 +1,173 @@
+"""From settings to objects: the one parser that the command line, YAML files and checkpoints go through."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
+from lightning.pytorch import Trainer
+from torch import nn
+from torch.optim import Optimizer
+
+import polyformer.data
+from polyformer.data import DataModule
+from polyformer.nn import CrossMixer, Mixer, Position
+from polyformer.text import Assets
+from polyformer.training.checkpoints import read_checkpoint
+from polyformer.training.discovery import find_tasks
+from polyformer.training.explain import explain
+from polyformer.training.names import nearest
+from polyformer.training.recipe import Recipe
+from polyformer.training.schedules import Schedule
+from polyformer.training.task import Task
+
+__all__ = ["Built", "TaskParser", "load_task", "task_class"]
+
+TRAINER_OWNED = {
+    "barebones", "callbacks", "default_root_dir", "enable_checkpointing", "enable_model_summary", "enable_progress_bar",
+    "logger", "min_epochs", "min_steps", "model_registry", "plugins", "reload_dataloaders_every_n_epochs",
+    "check_val_every_n_epoch", "num_sanity_val_steps", "use_distributed_sampler", "enable_autolog_hparams",
+}  # fmt: skip
+"""Arguments of the Trainer that Polyformer sets itself; they are no keys of `trainer:`."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What settings describe, before weights and data are made."""
+
+    task: type[Task]
+    options: Any
+    task_arguments: dict[str, Any]
+    data: DataModule
+    recipe: Recipe
+    settings: dict[str, Any]
+
+    def make_task(self, assets: Assets) -> Task:
+        """The task, with fresh weights."""
+        task = self.task(assets, self.options, **self.task_arguments)
+        task.recipe, task.settings = self.recipe, self.settings
+        return task
+
+
+def task_class(name: str) -> type[Task]:
+    """A task by its class name, or by its dotted path.
+
+    Raises:
+        ValueError: If there is none, with the nearest name.
+    """
+    tasks = find_tasks()
+    found = tasks.get(name) or {f"{kind.__module__}.{kind.__name__}": kind for kind in tasks.values()}.get(name)
+    if found is None:
+        raise ValueError(f"`task` is {name}, but there is no such task{nearest(name, tasks)}; `platform tasks` lists them")
+    return found
+
+
+class TaskParser:
+    """The keys of one task: `task`, `model`, `data`, `training`, `trainer` and `seed`.
+
+    Args:
+        task: The task's class.
+    """
+
+    def __init__(self, task: type[Task]) -> None:
+        self.task = task
+        for name in polyformer.data.__all__:
+            getattr(polyformer.data, name)  # a class is known by its bare name once it is imported
+        parser = ArgumentParser(exit_on_error=False, prog="platform fit", default_env=False)
+        parser.add_argument("--config", action="config", help="YAML file with any of the keys below; may be repeated")
+        parser.add_argument("--seed", type=int, default=0, help="decides initial weights, dropout and the order of the data")
+        parser.add_subclass_arguments(task, "task", skip={"assets", "options"}, instantiate=False, help="the task and its options")
+        parser.add_class_arguments(task.model_class, "model")
+        parser.add_subclass_arguments(task.data_class, "data", help="where the data is and how it is cut into batches")
+        parser.add_class_arguments(Recipe, "training")
+        parser.add_class_arguments(Trainer, "trainer", skip=TRAINER_OWNED, instantiate=False)
+        parser.set_defaults({"task": task.__name__, "data": task.data_class.__name__})
+        self.parser = parser
+
+    def classes_for(self, key: str) -> list[str]:
+        """The classes that the value of a key may name."""
+        kinds = {"position": Position, "cross_position": Position, "mixer": Mixer, "cross": CrossMixer, "schedule": Schedule,
+                 "optimizer": Optimizer, "data": DataModule, "task": Task}  # fmt: skip
+        kind = kinds.get(key.rpartition(".")[2], nn.Module)
+        return [found.__name__ for found in all_subclasses(kind) if not found.__name__.startswith("_")]
+
+    def parse(self, arguments: list[str]) -> Namespace:
+        """The complete settings for command-line arguments, config files among them.
+
+        Raises:
+            UsageError: For an unknown key or a value that does not fit.
+        """
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return self.parser.parse_args(arguments)
+        except (ArgumentError, TypeError) as error:
+            raise explain(error, self.parser.get_defaults(), self.classes_for) from error
+
+    def plain(self, namespace: Namespace) -> dict[str, Any]:
+        """Settings as dictionaries, lists and scalars; they give the same when parsed again."""
+        text = self.parser.dump(namespace, skip_unset=False)
+        plain: dict[str, Any] = yaml.safe_load(text)
+        plain.pop("config", None)
+        return plain
+
+    def build(self, namespace: Namespace) -> Built:
+        """The objects that settings describe."""
+        made = self.parser.instantiate(namespace)
+        arguments = dict(vars(made.task.init_args)) if "init_args" in made.task else {}
+        return Built(self.task, made.model, arguments, made.data, made.training, self.plain(namespace))
+
+
+def all_subclasses(kind: type) -> list[type]:
+    """Every class derived from a class that has been imported."""
+    children: list[type] = kind.__subclasses__()
+    return children + [found for child in children for found in all_subclasses(child)]
+
+
+def load_task(path: Path, words: Sequence[str] = ()) -> tuple[Task, Built]:
+    """A trained task from its checkpoint, in evaluation mode, and what its settings describe.
+
+    Only tensors and plain types are read from the file, and only classes of Polyformer, or of the tasks found where the
+    user works, are built.
+
+    Args:
+        path: The checkpoint.
+        words: Command-line words that change stored settings, such as `--task.search.beam 1`.
+
+    Raises:
+        ValueError: If the file is no checkpoint, or names a class from elsewhere.
+    """
+    content = read_checkpoint(path)
+    stored = content["polyformer"]
+    used = {key: stored["settings"][key] for key in ("task", "model", "data", "seed")}
+    check_classes(used, str(path))
+    parser = TaskParser(task_class(used["task"]["class_path"]))
+    built = parser.build(parser.parse(["--config", yaml.safe_dump(used), *words]))
+    assets = Assets.from_dict(stored["assets"])
+    built.data.use_assets(assets)
+    task = built.make_task(assets)
+    task.load_state_dict(content["state_dict"])
+    return task.eval(), built
+
+
+def check_classes(settings: Any, where: str) -> None:
+    """Refuses settings that name a class outside Polyformer and the tasks found.
+
+    Raises:
+        ValueError: Naming the class.
+    """
+    allowed = {kind.__module__ for kind in find_tasks().values()}
+    if isinstance(settings, dict):
+        path = settings.get("class_path", "polyformer.")
+        if not path.startswith("polyformer.") and path.rpartition(".")[0] not in allowed:
+            raise ValueError(
+                f"{where}: refused, since it names `{path}`, which is neither Polyformer's nor in the `tasks/` folder here"
+            )
+        settings = list(settings.values())
+    if isinstance(settings, list):
+        for value in settings:
+            check_classes(value, where)
+

@@ -1,0 +1,44 @@
+"""The messages of the settings parser, turned into the key, what is wrong with it and the nearest right name."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from polyformer.errors import UsageError
+from polyformer.training.names import nearest
+
+__all__ = ["explain"]
+
+
+def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterable[str]]) -> UsageError:
+    """An error that says what to do.
+
+    Args:
+        error: What the parser raised.
+        defaults: A namespace with every key.
+        classes_for: The names of the classes that the value of a key may name.
+    """
+    text, keys = str(error), _keys(defaults)
+    if match := re.search(r"unrecognized arguments: --([^\s=]+)", text):
+        return UsageError(f"unknown key --{match[1]}{nearest(match[1], keys)}")
+    if match := re.search(r"Group '([^']+)' does not accept option '([^']+)'", text):
+        return UsageError(f"unknown key {match[1]}.{match[2]}{nearest(f'{match[1]}.{match[2]}', keys)}")
+    where = re.search(r'(?:Parser key|[Aa]rgument) "?-*([\w.]+)"?:', text)
+    key = where[1] if where else ""
+    if match := re.search(r"Option '([^']+)' is not accepted", text):
+        return UsageError(f"unknown key {key}.{match[1]}{nearest(f'{key}.{match[1]}', keys)}")
+    if match := re.search(r"(?:Expected a dot import path string:|Unexpected import path format:) '?([\w.]+)", text):
+        return UsageError(f"`{key}` is {match[1]}, but there is no such class{nearest(match[1], classes_for(key))}")
+    if match := re.search(r"Expected an? (?:<class ')?(.+?)'?>?\. Got value: (.*)", text):
+        return UsageError(f"`{key}` must be {match[1]}, but is {match[2]}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return UsageError(" ".join(lines[:3])[:400])
+
+
+def _keys(namespace: Any, prefix: str = "") -> list[str]:
+    """Every key below a namespace, dotted, as a user writes it."""
+    found: list[str] = []
+    for name, value in vars(namespace).items():
+        path = prefix if name == "init_args" else f"{prefix}{name}."
+        found += _keys(value, path) if hasattr(value, "__dict__") else [path.rstrip(".")]
+    return [key for key in found if not key.endswith("class_path")] + ([prefix.rstrip(".")] if prefix else [])

@@ -1,0 +1,193 @@
+"""One training from beginning to end: the trainer, the best checkpoint, the test, the results."""
+
+import platform
+import resource
+import sys
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from jsonargparse import Namespace
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging
+
+from polyformer.training.averaging import CheckpointMean
+from polyformer.training.build import Built
+from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, read_checkpoint
+from polyformer.training.progress import Meter, log
+from polyformer.training.run import MetricsFile, RunFolder
+from polyformer.training.task import Task
+
+__all__ = ["Fitting", "make_trainer"]
+
+
+def make_trainer(settings: Namespace | None, **ours: Any) -> Trainer:
+    """Lightning's trainer with the user's keys and without the parts that Polyformer has its own of."""
+    keys = {} if settings is None else dict(vars(settings))
+    fixed = {
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+        "logger": False,
+        "num_sanity_val_steps": 0,
+        "use_distributed_sampler": False,
+    }
+    return Trainer(**{**keys, **fixed, **ours})
+
+
+class Fitting:
+    """A training that has been described completely.
+
+    Args:
+        built: The objects that the settings describe.
+        trainer: The keys under `trainer:`.
+        run: Where everything goes.
+    """
+
+    def __init__(self, built: Built, trainer: Namespace, run: RunFolder) -> None:
+        self.built, self.run, self.keys = built, run, trainer
+        self.data, self.recipe, self.seed = built.data, built.recipe, int(built.settings["seed"])
+        self.data.seed = self.seed
+
+    def fit(self, resume: bool) -> dict[str, Any]:
+        """Trains, tests the best checkpoint where test data is given, and writes `results.json`.
+
+        Args:
+            resume: Go on from `last.ckpt`; where there is none yet, from the beginning.
+
+        Returns:
+            What `results.json` holds.
+        """
+        torch.manual_seed(self.seed)
+        self.data.prepare_data()
+        task = self.built.make_task(self.data.assets)
+        last = self.run.checkpoints / "last.ckpt"
+        start = read_checkpoint(last) if resume and last.exists() else None
+        monitor = self.recipe.monitor or task.monitor[0]
+        mode = task.monitor[1] if monitor == task.monitor[0] else _better_side(monitor)
+        checkpoints = Checkpoints(self.run.checkpoints, monitor, mode, self.recipe.save_every, self.recipe.keep)
+        meter = Meter(self.keys.log_every_n_steps or 50)
+        metrics_file = MetricsFile(self.run.path / "metrics.csv")
+        averaging = self._averaging(monitor, mode)
+        trainer = self._trainer(metrics_file, [meter, *averaging, *self._patience(monitor, mode), checkpoints])
+        if start is not None:
+            metrics_file.resume(start["global_step"])
+            log.info("resuming from step %d", start["global_step"])
+        parameters = sum(parameter.numel() for parameter in task.parameters())
+        log.info("%s parameters, %s steps", f"{parameters:,}", f"{trainer.max_steps:,}")
+        trainer.fit(task, datamodule=self.data, ckpt_path=last if start is not None else None, weights_only=True)
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return {"metrics": {}}
+        for callback in averaging:
+            if isinstance(callback, CheckpointMean):
+                self._try_mean(trainer, task, callback, checkpoints)
+        metrics = {**checkpoints.best_metrics, **self._test(trainer, task)}
+        results = self._results(task, trainer, meter, metrics)
+        if trainer.is_global_zero:
+            self.run.write_results(results)
+        return results
+
+    def _trainer(self, metrics_file: MetricsFile, callbacks: list[Callback]) -> Trainer:
+        """One Lightning epoch is the whole training, so that the end of a pass over the data means nothing to it."""
+        accumulated, world = int(self.keys.accumulate_grad_batches), 1
+        per_epoch = self.data.batches_per_epoch(world)
+        steps = _steps(self.keys.max_steps, self.keys.max_epochs, per_epoch / accumulated)
+        self.data.total_batches = steps * accumulated
+        keys = Namespace(**{**vars(self.keys), "max_steps": steps, "max_epochs": -1})
+        every = keys.val_check_interval
+        if every is None or isinstance(every, float):
+            every = max(1, round((every or 1.0) * per_epoch))
+        keys.val_check_interval = min(every, self.data.total_batches)
+        return make_trainer(
+            keys,
+            logger=[metrics_file],
+            callbacks=callbacks,
+            plugins=[AtomicCheckpointIO()],
+            default_root_dir=self.run.path,
+        )
+
+    def _averaging(self, monitor: str, mode: str) -> list[Callback]:
+        averaging = self.recipe.averaging
+        if averaging.kind == "ema":
+            return [EMAWeightAveraging(decay=averaging.decay)]
+        if averaging.kind == "none":
+            return []
+        return [CheckpointMean(self.run.checkpoints, averaging.kind, averaging.count, monitor, mode)]
+
+    def _patience(self, monitor: str, mode: str) -> list[Callback]:
+        if self.recipe.patience is None:
+            return []
+        return [EarlyStopping(monitor, mode=mode, patience=self.recipe.patience, check_finite=False)]
+
+    def _try_mean(self, trainer: Trainer, task: Task, averaging: CheckpointMean, checkpoints: Checkpoints) -> None:
+        """Validates the mean of the kept weights; it becomes the best checkpoint only if it is better."""
+        if not averaging.kept:
+            return
+        task.load_state_dict(averaging.mean())
+        trainer.validate(task, datamodule=self.data, verbose=False)
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        better = checkpoints.is_better(metrics[checkpoints.monitor])
+        log.info("mean of the %s %d: %s", averaging.kind, len(averaging.kept), "kept as best" if better else "not better")
+        if better:
+            checkpoints.best_metrics = metrics
+            trainer.save_checkpoint(self.run.checkpoints / "best.ckpt")
+        if trainer.is_global_zero:
+            averaging.clean()
+
+    def _test(self, trainer: Trainer, task: Task) -> dict[str, float]:
+        """The metrics of the best checkpoint on the test data; none where there is no test data."""
+        best = self.run.checkpoints / "best.ckpt"
+        if best.exists():
+            task.load_state_dict(read_checkpoint(best)["state_dict"])
+        if self.data.contents("test") is None:
+            return {}
+        log.info("testing %s", best.name)
+        trainer.test(task, datamodule=self.data, verbose=False)
+        return {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
+
+    def _results(self, task: Task, trainer: Trainer, meter: Meter, metrics: dict[str, float]) -> dict[str, Any]:
+        seconds = meter.elapsed()
+        return {
+            "task": type(task).__name__,
+            "model": type(task.network).__name__,
+            "parameters": sum(parameter.numel() for parameter in task.parameters()),
+            "steps": trainer.global_step,
+            "tokens": task.tokens_seen,
+            "train_seconds": round(seconds, 3),
+            "tokens_per_second": round(task.tokens_seen / seconds, 1) if seconds else None,
+            "peak_memory_bytes": peak_memory(),
+            "seed": self.seed,
+            "versions": {name: version(name) for name in ("polyformer", "torch", "lightning")}
+            | {"python": platform.python_version()},
+            "metrics": metrics,
+            "signatures": task.signatures(),
+            "data": {split: str(report) for split, report in self.data.reports.items()},
+            "try": task.example,
+        }
+
+
+def peak_memory() -> int:
+    """The most memory this process has used: of the GPU where there is one, otherwise resident memory, in bytes."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _steps(max_steps: int, max_epochs: int | None, steps_per_epoch: float) -> int:
+    """The length of the training in optimizer steps.
+
+    Raises:
+        ValueError: If neither key is given.
+    """
+    given = [max_steps] if max_steps > 0 else []
+    if max_epochs is not None and max_epochs > 0:
+        given.append(max(1, int(max_epochs * steps_per_epoch)))
+    if not given:
+        raise ValueError("how long to train is not given: set `trainer.max_steps` or `trainer.max_epochs`")
+    return min(given)
+
+
+def _better_side(monitor: str) -> str:
+    """Losses, perplexities and errors should fall; everything else should rise."""
+    return "min" if any(word in monitor for word in ("loss", "perplexity", "error")) else "max"

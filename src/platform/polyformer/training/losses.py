@@ -1,0 +1,97 @@
+"""The loss of an output layer over a vocabulary, without ever holding all logits.
+
+Letters: N tokens, D model, V vocabulary, C tokens in a chunk.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["TokenLoss", "linear_cross_entropy"]
+
+CHUNK_BYTES = 16 << 20
+
+
+class TokenLoss(NamedTuple):
+    """Sums over tokens; all are scalars.
+
+    Args:
+        loss: Label-smoothed negative log-likelihood in nats; the one that has a gradient.
+        negative_log_likelihood: Without smoothing, in nats; its exponential per token is the perplexity.
+        correct: Number of tokens whose logit is the highest.
+    """
+
+    loss: Tensor
+    negative_log_likelihood: Tensor
+    correct: Tensor
+
+
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float = 0.0) -> TokenLoss:
+    """Cross-entropy of ``softmax(hidden @ weight.T)`` against ``target``, summed over tokens.
+
+    With smoothing e the target is worth 1 - e, and e is spread evenly over all V tokens (Szegedy et al. 2016, section 7;
+    torch's own definition). The gradient is made in the forward pass, chunk by chunk, from the same exponentials as the
+    loss: memory is one chunk of logits, and no product is computed twice.
+
+    Args:
+        hidden: (N, D) vectors.
+        weight: (V, D) output matrix.
+        target: (N,) token ids; leave padding out beforehand.
+        smoothing: Share of the target given away, at least 0 and below 1.
+
+    >>> loss = linear_cross_entropy(torch.zeros(3, 2), torch.zeros(4, 2), torch.tensor([0, 1, 2]))
+    >>> round(float(loss.negative_log_likelihood), 4)  # 3 ln 4
+    4.1589
+    """
+    return TokenLoss(*_LinearCrossEntropy.apply(hidden, weight, target, smoothing))
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """With z = W x, loss = logsumexp(z) - (1 - e) z[target] - e mean(z), and mean(z) = x . mean(W): the smoothing costs
+    nothing in V. The gradient softmax(z) - (1 - e) onehot - e / V is never written out either: its three terms reach
+    x and W by a matrix product, an index and an outer product."""
+
+    @staticmethod
+    def forward(ctx, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]
+        wants_gradient = any(ctx.needs_input_grad[:2])
+        x_gradient = torch.empty_like(hidden) if wants_gradient else None
+        w_gradient = torch.zeros_like(weight, dtype=torch.float32) if wants_gradient else None
+        chunk = max(1, CHUNK_BYTES // (4 * weight.shape[0]))
+        mean = weight.float().mean(dim=0)  # (D,)
+        sums = torch.zeros(3, dtype=torch.float64 if hidden.device.type == "cpu" else torch.float32, device=hidden.device)
+        for begin in range(0, hidden.shape[0], chunk):
+            x, y = hidden[begin : begin + chunk], target[begin : begin + chunk]  # (C, D), (C,)
+            exponentials = (x @ weight.t()).float()  # (C, V), logits at first
+            sums += _chunk_sums(exponentials, y, x.float() @ mean, smoothing)
+            if x_gradient is not None and w_gradient is not None:
+                inverse = exponentials.sum(dim=-1, keepdim=True).reciprocal_()  # (C, 1)
+                x_gradient[begin : begin + chunk] = (exponentials @ weight).mul_(inverse)
+                w_gradient += exponentials.t() @ (x * inverse)
+        if x_gradient is not None and w_gradient is not None:
+            x_gradient.sub_(weight[target], alpha=1.0 - smoothing).sub_(mean.to(hidden.dtype), alpha=smoothing)
+            w_gradient.index_add_(0, target, hidden.float(), alpha=smoothing - 1.0)
+            w_gradient.sub_(hidden.float().sum(dim=0), alpha=smoothing / weight.shape[0])
+            ctx.save_for_backward(x_gradient, w_gradient.to(weight.dtype))
+        loss, likelihood, correct = sums.float()
+        ctx.mark_non_differentiable(likelihood, correct)
+        return loss, likelihood, correct
+
+    @staticmethod
+    def backward(ctx, loss_gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[no-untyped-def]
+        x_gradient, w_gradient = ctx.saved_tensors
+        return x_gradient * loss_gradient, w_gradient * loss_gradient, None, None
+
+
+def _chunk_sums(logits: Tensor, target: Tensor, mean: Tensor, smoothing: float) -> Tensor:
+    """The three sums of :class:`TokenLoss` for one chunk; turns (C, V) logits into exponentials in place.
+
+    ``mean`` (C,) holds the mean logit of each token.
+    """
+    top = logits.amax(dim=-1, keepdim=True)  # (C, 1)
+    chosen = logits.gather(1, target.unsqueeze(1))  # (C, 1)
+    logits.sub_(top).exp_()
+    normaliser = logits.sum(dim=-1).log_() + top.squeeze(1)  # (C,)
+    likelihood = normaliser - chosen.squeeze(1)
+    loss = likelihood + smoothing * (chosen.squeeze(1) - mean)
+    return torch.stack((loss.sum(), likelihood.sum(), (chosen == top).sum()))

@@ -1,0 +1,113 @@
+"""The run folder: what every training leaves behind."""
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+__all__ = ["MetricsFile", "RunFolder"]
+
+
+class RunFolder:
+    """`runs/NAME/`, or NAME itself if it has a slash.
+
+    Args:
+        name: The run's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.path = Path(name) if "/" in name or os.sep in name else Path("runs") / name
+        self.name = name
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    def create(self) -> None:
+        """Makes the folder.
+
+        Raises:
+            ValueError: If a run of this name exists, with the two ways out.
+        """
+        if self.config.exists() or self.checkpoints.exists():
+            raise ValueError(
+                f"the run `{self.name}` exists already ({self.path}): go on with it by `--run {self.name} --resume`, or "
+                "choose another `--run`"
+            )
+        self.checkpoints.mkdir(parents=True)
+
+    def discard(self) -> None:
+        """Removes the folder of a training that ended before anything was learned, so that its name is free again."""
+        if not any(self.checkpoints.iterdir()) and not (self.path / "metrics.csv").exists():
+            shutil.rmtree(self.path)
+
+    def write_results(self, results: dict[str, Any]) -> None:
+        """Writes `results.json` in one piece."""
+        temporary = self.path / ".results.json"
+        temporary.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.replace(self.path / "results.json")
+
+
+class MetricsFile(Logger):
+    """Appends metrics to a CSV file, one row for each step and kind of metric; a new metric adds a column.
+
+    Args:
+        path: The file; rows in it beyond the step that training resumes from are dropped when training starts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.columns: list[str] = []
+        self.rows: list[dict[str, str]] = []
+
+    @property
+    def name(self) -> str:
+        return "csv"
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    @rank_zero_only
+    def log_hyperparams(self, *args: Any) -> None:
+        """Nothing: the settings are in config.yaml."""
+
+    @rank_zero_only
+    def resume(self, step: int) -> None:
+        """Reads the rows of an earlier session up to ``step``; later ones will be made again."""
+        if self.path.exists():
+            with self.path.open(newline="", encoding="utf-8") as file:
+                reader = csv.DictReader(file)
+                self.rows = [row for row in reader if int(row["step"]) <= step]
+                self.columns = list(reader.fieldnames or [])
+            self._rewrite()
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        row = {"step": str(step), **{name: repr(float(value)) for name, value in metrics.items()}}
+        self.rows.append(row)
+        fresh = [name for name in row if name not in self.columns]
+        if fresh:
+            self.columns += fresh
+            self._rewrite()
+            return
+        with self.path.open("a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self.columns).writerow(row)
+
+    def _rewrite(self) -> None:
+        temporary = self.path.with_name(f".{self.path.name}")
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self.columns)
+            writer.writeheader()
+            writer.writerows(self.rows)
+        temporary.replace(self.path)

@@ -1,0 +1,233 @@
+"""The base of every task: what a subclass must say, and everything it inherits.
+
+A task is a LightningModule. A subclass names its options and its data, builds its network, and says what its loss is, what
+it measures, and how it answers a user's line of text; optimizer, schedule, exact weighting, logging and checkpoints come
+from here.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.optim import Optimizer
+
+from polyformer.data import DataModule
+from polyformer.models import StackOptions
+from polyformer.text import Assets
+from polyformer.training.gather import gather_objects, sum_over_ranks
+from polyformer.training.recipe import Recipe, parameter_groups
+from polyformer.training.schedules import Horizon
+
+__all__ = ["Answer", "LineError", "Loss", "Task"]
+
+log = logging.getLogger("polyformer")
+
+GRADIENT_SCALE = 4096.0
+"""Losses are summed over tokens; this power of two keeps their gradients in the range of half precision, and cancels."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of a batch as a sum and what it is a sum of, so that any cut into batches weighs tokens equally.
+
+    Args:
+        total: Summed loss, with a gradient.
+        count: Number of tokens or examples it is summed over.
+        sums: Other sums over the same tokens, by name; :meth:`Task.measure` turns them into metrics.
+    """
+
+    total: Tensor
+    count: Tensor
+    sums: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a task answers to one line.
+
+    Args:
+        text: What is printed.
+        details: What `--json` prints besides, such as scores and alternatives.
+    """
+
+    text: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class LineError(ValueError):
+    """A line that cannot be answered.
+
+    Args:
+        line: Its number among the lines given, from 1.
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+class Task(LightningModule):
+    """Base of all tasks.
+
+    Args:
+        assets: Tokenizers and labels, which go into the checkpoint.
+        options: What the user chose under `model:`.
+    """
+
+    model_class: ClassVar[type[StackOptions]]
+    """Dataclass of the options under `model:`."""
+
+    data_class: ClassVar[type[DataModule]]
+    """Class of the options under `data:`."""
+
+    monitor: ClassVar[tuple[str, Literal["min", "max"]]] = ("val/loss", "min")
+    """The metric that decides which checkpoint is best, and its better side."""
+
+    def __init__(self, assets: Assets, options: StackOptions) -> None:
+        super().__init__()
+        self.assets, self.options = assets, options
+        self.recipe = Recipe()
+        self.settings: dict[str, Any] = {}
+        self.tokens_seen = 0
+        self.shown: list[str] = []
+        self.example = ""
+        self._step_count = torch.zeros(())
+        self._train_sums: dict[str, Tensor] = {}
+        self._sums: dict[str, Tensor] = {}
+        self._records: list[tuple[int, Any]] = []
+
+    # ---- what a subclass says
+
+    def loss(self, batch: Any) -> Loss:
+        """The loss of a batch."""
+        raise NotImplementedError
+
+    def evaluate(self, batch: Any, split: str) -> tuple[Loss, list[tuple[int, Any]]]:
+        """The loss of a batch, and a record for each of its examples as (example number, what :meth:`measure` needs)."""
+        return self.loss(batch), []
+
+    def measure(self, sums: dict[str, float], records: list[Any], split: str) -> dict[str, float]:
+        """Metrics of a whole split.
+
+        Args:
+            sums: "loss", "count" and the other sums of :class:`Loss`, over all batches and ranks.
+            records: Those of :meth:`evaluate`, over all ranks, in the order of the examples, each example once.
+            split: "val" or "test".
+        """
+        return {"loss": sums["loss"] / sums["count"]}
+
+    def signatures(self) -> dict[str, str]:
+        """How metrics were computed, where their name does not say it all."""
+        return {}
+
+    def samples(self, records: list[Any]) -> list[str]:
+        """A few lines that show a person what the model does now."""
+        return []
+
+    def try_line(self, records: list[Any]) -> str:
+        """A line that a user may try `platform predict` on."""
+        return ""
+
+    def answer(self, lines: Sequence[str]) -> list[Answer]:
+        """What `platform predict` prints for each line."""
+        raise NotImplementedError
+
+    def score(self, lines: Sequence[str]) -> list[Answer]:
+        """What `platform score` prints for each line."""
+        raise NotImplementedError
+
+    # ---- training
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Seeds every step from the run's seed, its own number and the rank: a resumed run drops what it would have."""
+        seed = int(self.settings.get("seed", 0))
+        torch.manual_seed(hash((seed, batch_idx, self.global_rank)) & 0x7FFF_FFFF_FFFF_FFFF)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = self.loss(batch)
+        self._step_count = self._step_count.to(loss.count.device) + loss.count
+        _accumulate(self._train_sums, {"loss": loss.total, "count": loss.count, **loss.sums})
+        return loss.total / GRADIENT_SCALE
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Turns gradients of sums into gradients of the mean over all tokens of the step, whatever batch or rank had them.
+
+        Lightning has divided by the number of accumulated batches, and DDP by the number of ranks.
+        """
+        total = self._step_count.float().clone()
+        if self.trainer.world_size > 1:
+            torch.distributed.all_reduce(total)
+        self._step_count = torch.zeros(())
+        factor = GRADIENT_SCALE * self.trainer.accumulate_grad_batches * self.trainer.world_size / total
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = self.recipe.optimizer(parameter_groups(self))
+        steps = self.trainer.max_steps if self.trainer.max_steps > 0 else None
+        schedule = self.recipe.schedule(Horizon(steps, self.options.d_model))
+        if steps is not None and schedule.warmup > steps:
+            log.warning("the warm-up is %d steps, but the training only %d: the rate never peaks", schedule.warmup, steps)
+        # A plain function, since the scheduler would put an object's attributes into the checkpoint.
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def take_train_sums(self) -> dict[str, float]:
+        """The training sums since this was last called, over all ranks; their count joins the tokens seen."""
+        sums, self._train_sums = sum_over_ranks(self._train_sums), {}
+        self.tokens_seen += int(sums.get("count", 0))
+        return sums
+
+    # ---- evaluation
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self._evaluate(batch, "val")
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self._evaluate(batch, "test")
+
+    def on_validation_epoch_end(self) -> None:
+        self._finish("val")
+
+    def on_test_epoch_end(self) -> None:
+        self._finish("test")
+
+    def _evaluate(self, batch: Any, split: str) -> None:
+        loss, records = self.evaluate(batch, split)
+        _accumulate(self._sums, {"loss": loss.total, "count": loss.count, **loss.sums})
+        self._records += records
+
+    def _finish(self, split: str) -> None:
+        sums, self._sums = sum_over_ranks(self._sums), {}
+        gathered, self._records = gather_objects(self._records), []
+        records = [record for _, record in sorted(gathered, key=lambda pair: pair[0])]
+        if not sums.get("count"):
+            raise ValueError(f"the {split} split has no examples")
+        metrics = self.measure(sums, records, split)
+        self.log_dict({f"{split}/{name}": value for name, value in metrics.items()}, rank_zero_only=False)
+        self.shown, self.example = self.samples(records), self.try_line(records)
+
+    # ---- checkpoints
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """All that use needs beside the weights, in plain types; and the sums not logged yet, which resuming goes on with."""
+        checkpoint["polyformer"] = {"settings": self.settings, "assets": self.assets.to_dict()}
+        checkpoint["progress"] = {"tokens": self.tokens_seen, "sums": sum_over_ranks(self._train_sums)}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        progress = checkpoint["progress"]
+        self.tokens_seen = progress["tokens"]
+        if self.global_rank == 0:
+            self._train_sums = {name: torch.tensor(value, dtype=torch.float64) for name, value in progress["sums"].items()}
+
+
+def _accumulate(sums: dict[str, Tensor], more: dict[str, Tensor]) -> None:
+    for name, value in more.items():
+        value = value.detach().to(torch.float64 if value.device.type != "mps" else torch.float32)
+        sums[name] = sums[name] + value if name in sums else value

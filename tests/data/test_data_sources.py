@@ -1,0 +1,161 @@
+"""Reading examples: every format, and what is said when it does not work."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from polyformer.data import read_examples
+
+PAIR = {"source": "de", "target": "en"}
+NUMBERED: dict[str, str | int] = {"source": 0, "target": "1"}
+ROWS = [("ein \u201eHund\u201c", 'a "dog"'), ("", "x, y"), ("a\u2028b\x85c\x0bd\re", " spaces  kept ")]
+EXAMPLES = [{"source": source, "target": target} for source, target in ROWS]
+
+
+def write(path: Path, content: str | bytes) -> str:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_aligned_files(tmp_path: Path, ending: str, line_end: str) -> None:
+    paths = [
+        write(tmp_path / f"a.{side}{ending}", "\ufeff" + "".join(row[at] + line_end for row in ROWS))
+        for at, side in enumerate(("de", "en"))
+    ]
+    assert list(read_examples(paths, PAIR)) == EXAMPLES
+    assert [row["x"] for row in read_examples(paths[0], {"x": "any"})] == [row[0] for row in ROWS]
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("header", [True, False])
+def test_tables_by_name_or_number(tmp_path: Path, ending: str, header: bool) -> None:
+    columns = PAIR if header else NUMBERED
+    tsv = ("de\ten\n" if header else "") + "".join(f"{source}\t{target}\n" for source, target in ROWS)
+    assert list(read_examples(write(tmp_path / f"a.tsv{ending}", tsv), columns)) == EXAMPLES
+    quoted = ("de,en\r\n" if header else "") + "".join(
+        ",".join('"' + field.replace('"', '""') + '"' if set(field) & set('",') else field for field in row) + "\r\n"
+        for row in ROWS
+    )
+    assert list(read_examples(write(tmp_path / f"a.csv{ending}", quoted), columns)) == EXAMPLES
+
+
+def test_csv_is_what_the_standard_library_writes(tmp_path: Path) -> None:
+    rows = [("two\nlines, and a comma", 'a "quote"'), ('""', '"\n"'), ("plain", "")]
+    with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle).writerows([("de", "en"), *rows])
+    read = list(read_examples(str(tmp_path / "a.csv"), PAIR))
+    assert [(row["source"], row["target"]) for row in read] == rows
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_json_and_parquet(tmp_path: Path, ending: str) -> None:
+    objects = [{"translation": {"de": source, "en": target}} for source, target in ROWS]
+    columns = {"source": "translation.de", "target": "translation.en"}
+    jsonl = write(tmp_path / f"a.jsonl{ending}", "".join(json.dumps(row) + "\n" for row in objects))
+    whole = write(tmp_path / f"a.json{ending}", json.dumps(objects, indent=1))
+    pyarrow.parquet.write_table(pa.Table.from_pylist(objects), tmp_path / "b.parquet")
+    parquet = write(tmp_path / f"a.parquet{ending}", (tmp_path / "b.parquet").read_bytes())
+    for path in (jsonl, whole, parquet):
+        assert list(read_examples(path, columns)) == EXAMPLES
+
+
+def test_numbers_and_nulls_become_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"a": 3, "b": null, "c": true, "d": 0.5, "e.f": "x"}\n\n')
+    assert list(read_examples(path, {key: key for key in ("a", "b", "c", "d", "e.f")})) == [
+        {"a": "3", "b": "", "c": "true", "d": "0.5", "e.f": "x"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.tsv", "de\tfr\n", r"a\.tsv, line 1: no column 'en'; the columns are de, fr"),
+        ("a.tsv", "de\ten\nx\ty\nx\n", r"a\.tsv, line 3: 1 fields where 2 are needed"),
+        ("a.csv", 'de,en\n"a\nb",c\nx\n', r"a\.csv, line 4: 1 fields where 2 are needed"),
+        ("a.csv", 'de,en\na,"b\n', r'a\.csv, line 2: a quote \("\) opens here and is never closed'),
+        ("a.jsonl", '{"de": "x", "en": "y"}\n{"de": \n', r"a\.jsonl, line 2: broken JSON at column"),
+        ("a.jsonl", '{"de": "x"}\n', r"a\.jsonl, line 1: no column 'en'; the columns are de"),
+        ("a.jsonl", "[1]\n", r"a\.jsonl, line 1: must be an object with the column 'de', but is a list"),
+        ("a.jsonl", '{"de": ["x"], "en": "y"}\n', r"column 'de' holds a list, not a text or a number"),
+        ("a.jsonl", '{"de": "\\ud800", "en": "y"}\n', r"line 1: column 'de' has half a surrogate pair"),
+        ("a.json", '{"de": "x"}', r"a\.json: a \.json file must hold one list of objects"),
+        ("a.json", "[\n{]", r"a\.json: broken JSON at column 2 \(line 2\)"),
+        ("a.parquet", "text", r"a\.parquet: not a parquet file"),
+        ("a.tsv.gz", b"", r"a\.tsv\.gz, line 1: no column 'de'"),
+        ("a.txt", "x\n", r"a\.txt: one text file cannot hold source, target; give one file for each"),
+    ],
+)
+def test_broken_tables_are_named(tmp_path: Path, name: str, content: str | bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        list(read_examples(write(tmp_path / name, content), PAIR))
+
+
+def test_numbers_beyond_the_row(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"line 2: 1 fields where at least 2 are needed"):
+        list(read_examples(write(tmp_path / "a.tsv", "x\ty\nx\n"), NUMBERED))
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.de", b"good\nbad \xff byte\n")
+    short = write(tmp_path / "train.en", "one\ntwo\nthree\n")
+    with pytest.raises(ValueError, match=r"train\.de, line 2: not UTF-8 text \(byte 5 of the line, 0xff\)"):
+        list(read_examples([path, short], PAIR))
+    write(tmp_path / "train.de", "one\n")
+    with pytest.raises(ValueError, match=r"line counts differ: .*train\.de has 1, .*train\.en has 3"):
+        list(read_examples([path, short], PAIR))
+    with pytest.raises(ValueError, match=r"trian\.de: no such file; did you mean .*train\.de\?"):
+        list(read_examples([str(tmp_path / "trian.de"), short], PAIR))
+    with pytest.raises(ValueError, match=r"no such file; there is no folder .*absent"):
+        list(read_examples(str(tmp_path / "absent" / "a.tsv"), PAIR))
+    with pytest.raises(ValueError, match=r"is a folder, not a file"):
+        list(read_examples(str(tmp_path), {"x": 0}))
+    with pytest.raises(ValueError, match=r"3 files \(.*\) for 2 columns \(source, target\)"):
+        list(read_examples([path, short, short], PAIR))
+    with pytest.raises(ValueError, match="the list of files is empty"):
+        list(read_examples([], PAIR))
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"line\n" * 1000)[:30])
+    with pytest.raises(ValueError, match=r"cut\.gz, after line \d+: broken \.gz file"):
+        list(read_examples(str(tmp_path / "cut.gz"), {"x": 0}))
+
+
+def test_the_hub_failing_points_to_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    def fail(*_: object, **__: object) -> None:
+        raise ConnectionError("no route to host\nsecond line")
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with pytest.raises(
+        ValueError,
+        match=r"hub:wmt14@de-en:train: cannot be loaded: no route to host\nLocal files work too: --data.train",
+    ):
+        list(read_examples("hub:wmt14@de-en:train", PAIR))
+    with pytest.raises(ValueError, match="must be hub:NAME:SPLIT"):
+        list(read_examples("hub:imdb", PAIR))
+
+
+def test_the_hub_gives_nested_columns_and_class_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked = []
+    kinds = datasets.Features(
+        {"t": {"de": datasets.Value("string")}, "label": datasets.ClassLabel(names=["neg", "pos"])}
+    )
+    made = datasets.Dataset.from_list([{"t": {"de": "x"}, "label": 1}], features=kinds)
+
+    def load(name: str, config: str | None, split: str) -> datasets.Dataset:
+        asked.append((name, config, split))
+        return made
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    assert list(read_examples("hub:a/b@c:train[:10%]", {"text": "t.de", "label": "label"})) == [
+        {"text": "x", "label": "pos"}
+    ]
+    assert asked == [("a/b", "c", "train[:10%]")]

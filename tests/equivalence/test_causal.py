@@ -1,0 +1,60 @@
+"""A causal stack lets nothing back from the future; the others let it."""
+
+import torch
+
+from polyformer.nn import Dropout
+
+from .cases import D_MODEL, Case, Subject, close, over_all, over_causal
+
+LENGTH = 5
+
+
+def influence(case: Case) -> torch.Tensor:
+    """(L, L): how much output i depends on input j."""
+    subject = case.build()
+    x, memory = torch.randn(1, LENGTH, D_MODEL, requires_grad=True), subject.memory(1)
+    out = subject(x, memory) @ torch.randn(D_MODEL)  # (1, L); a norm would hide a plain sum
+    rows = [torch.autograd.grad(out[0, i], x, retain_graph=True)[0][0].abs().sum(-1) for i in range(LENGTH)]
+    return torch.stack(rows)
+
+
+@over_all
+def test_no_gradient_from_the_future(case: Case) -> None:
+    dependence = influence(case)
+    seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
+    seen = seen if case.kind == "encoder" else seen.tril()
+    assert bool((dependence[~seen] == 0.0).all())
+    assert bool((dependence.diagonal() > 0.0).all())
+    if case.mixer.kind.__name__ == "FullAttention":
+        assert bool((dependence[seen] > 0.0).all())
+
+
+@over_causal
+@torch.no_grad()
+def test_a_prefix_does_not_know_what_follows(case: Case) -> None:
+    subject = case.build()
+    x, memory = torch.randn(2, LENGTH, D_MODEL), subject.memory(2)
+    close(subject(x, memory)[:, :3], subject(x[:, :3], memory))
+
+
+@over_all
+def test_evaluation_equals_training_without_dropout(case: Case) -> None:
+    subject = Subject(case.make().eval())
+    x, memory = torch.randn(2, LENGTH, D_MODEL), subject.memory(2)
+    with torch.no_grad():
+        evaluated = subject(x, memory)
+    subject.stack.train()
+    close(subject(x, memory), evaluated)
+
+
+@over_all
+def test_training_drops_when_told_to(case: Case) -> None:
+    subject = Subject(case.make().eval())
+    for module in subject.stack.modules():
+        if isinstance(module, Dropout):
+            module.probability = 0.5
+    x, memory = torch.randn(2, LENGTH, D_MODEL), subject.memory(2)
+    evaluated = subject(x, memory)
+    close(subject(x, memory), evaluated)
+    subject.stack.train()
+    assert not torch.allclose(subject(x, memory), evaluated, atol=1e-2)

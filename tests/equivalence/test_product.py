@@ -1,0 +1,43 @@
+"""The product itself: it misses no class, and pairs that cannot work are refused by name."""
+
+import re
+from itertools import product
+
+import pytest
+
+from polyformer.models import Decoder, Encoder, EncoderDecoderOptions, StackOptions
+from polyformer.nn import CrossMixer, Mixer, Position
+
+from .cases import CASES, CROSSES, LAYER_POSITIONS, MIXERS, POSITIONS, Part, fits
+
+
+@pytest.mark.parametrize("base", [Position, Mixer, CrossMixer], ids=lambda base: base.__name__)
+def test_every_class_is_part_of_the_product(base: type) -> None:
+    drawn = {part.kind for case in CASES for part in (case.position, case.mixer, case.cross, case.cross_position)}
+    direct = {kind for kind in base.__subclasses__() if kind.__module__.startswith("polyformer.nn.")}
+    assert direct and direct <= drawn
+
+
+@pytest.mark.parametrize("position", POSITIONS, ids=str)
+def test_a_position_uses_one_door(position: Part) -> None:
+    assert len(position.kind.doors()) == (0 if position.kind.__name__ == "NoPosition" else 1)
+
+
+@pytest.mark.parametrize(("mixer", "position", "causal"), list(product(MIXERS, POSITIONS, [False, True])), ids=str)
+def test_a_pair_is_built_or_refused_with_both_names(mixer: Part, position: Part, causal: bool) -> None:
+    options = StackOptions(d_model=8, num_heads=2, position=position.factory, mixer=mixer.factory)
+    if fits(mixer, position, causal):
+        assert isinstance(Encoder(options, 1, causal).blocks[0].mixer.inner, mixer.kind)
+    else:
+        with pytest.raises(ValueError, match=f"`{mixer.kind.__name__}`"):
+            Encoder(options, 1, causal)
+
+
+@pytest.mark.parametrize(("cross", "position"), list(product(CROSSES, POSITIONS)), ids=str)
+def test_a_cross_position_acts_or_is_refused(cross: Part, position: Part) -> None:
+    options = EncoderDecoderOptions(d_model=8, num_heads=2, cross=cross.factory, cross_position=position.factory)
+    if position in LAYER_POSITIONS and fits(cross, position):
+        assert isinstance(Decoder(options).cross_positions[0], position.kind)
+    else:
+        with pytest.raises(ValueError, match=re.escape(position.kind.__name__)):
+            Decoder(options)
