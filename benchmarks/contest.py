@@ -1,7 +1,8 @@
 """Contests: the same work for several contenders, in turns, each turn in a fresh process.
 
-A machine that is shared drifts, so a rate means little; a ratio within a round, in which every contender had its turn, means
-more, and the median of such ratios over rounds is what is reported. A fresh process makes the peak of memory honest.
+A machine that is shared drifts, so a rate means little; a ratio within a round, in which every contender had its turn,
+means more, and the median of such ratios over rounds is what is reported. A fresh process makes the peak of memory
+honest.
 """
 
 import json

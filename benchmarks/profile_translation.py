@@ -2,8 +2,9 @@
 
     python benchmarks/profile_translation.py [--work training decoding]
 
-Two limits are told apart: the share of time spent in matrix products, and the rate of those products themselves. The share
-of the limit is what a program of nothing but matrix products at this machine's best rate would take, over what was taken.
+Two limits are told apart: the share of time spent in matrix products, and the rate of those products themselves. The
+share of the limit is what a program of nothing but matrix products at this machine's best rate would take, over what
+was taken.
 """
 
 import argparse
@@ -118,8 +119,8 @@ def report(title: str, run: Callable[[], int], limit: float, top: int) -> None:
         calls[event.key] += event.count
     total = sum(own.values())
     products = sum(value for key, value in own.items() if key.removeprefix("aten::") in PRODUCTS)
-    print(f"\n{title}: {count / seconds:.1f} per second without the profiler, {flops / 1e9:.0f} GFLOP in {seconds:.2f} s")
-    print(f"  share of the limit {flops / limit / seconds:.0%}; of the time, matrix products take {products / total:.0%}")
+    print(f"\n{title}: {count / seconds:.1f} per second unprofiled, {flops / 1e9:.0f} GFLOP in {seconds:.2f} s")
+    print(f"  share of the limit {flops / limit / seconds:.0%}; of the time, products take {products / total:.0%}")
     for key, value in own.most_common(top):
         print(f"  {value / total:6.1%} {value / 1000:9.1f} ms {calls[key]:7d} calls  {key}")
 

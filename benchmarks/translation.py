@@ -3,8 +3,8 @@
     pip install . transformers x-transformers ctranslate2
     python benchmarks/translation.py
 
-Every contender builds the same small network (see `translation_work.py`), gets the very same batches, and has its turn in
-every round, in a fresh process. Steps of warm-up are not timed. Who is not installed is said to be missing.
+Every contender builds the same small network (see `translation_work.py`), gets the very same batches, and has its turn
+in every round, in a fresh process. Steps of warm-up are not timed. Who is not installed is said to be missing.
 """
 
 import argparse
@@ -65,7 +65,8 @@ def jobs(arguments: argparse.Namespace) -> list[tuple[str, dict[str, Any], str]]
         if work == "training":
             for precision in arguments.precision:
                 job = {**common, "work": work, "precision": precision}
-                found.append((f"Translation training, {precision}, {arguments.steps} steps a turn", job, "target tokens"))
+                title = f"Translation training, {precision}, {arguments.steps} steps a turn"
+                found.append((title, job, "target tokens"))
         else:
             for beam in arguments.beam:
                 job = {**common, "work": work, "beam": beam}

@@ -1,9 +1,10 @@
 """Greedy and beam search with random weights and forced lengths.
 
-Random weights end texts at random places, and at other places for each toolkit. So no contender may end a text before it
-has N tokens, and each must end it there: N is the same for all sentences of a batch, its longest source plus three, which
-is about what a trained model writes for a batch of like lengths. Every contender then makes N steps with all rows; what
-some of them save when sentences of a batch end early is not measured. The encoder is part of the time, tokenizing is not.
+Random weights end texts at random places, and at other places for each toolkit. So no contender may end a text before
+it has N tokens, and each must end it there: N is the same for all sentences of a batch, its longest source plus three,
+which is about what a trained model writes for a batch of like lengths. Every contender then makes N steps with all
+rows; what some of them save when sentences of a batch end early is not measured. The encoder is part of the time,
+tokenizing is not.
 """
 
 import subprocess

@@ -1,7 +1,7 @@
 """Translation training as each toolkit's documentation says: four networks, one loop.
 
-All have pre-norm or post-norm layers as is their toolkit's habit, one matrix for all embeddings, ReLU, and dropout at every
-place the toolkit has for it. The loop, the optimizer and the clipping of gradients are the same for all.
+All have pre-norm or post-norm layers as is their toolkit's habit, one matrix for all embeddings, ReLU, and dropout at
+every place the toolkit has for it. The loop, the optimizer and the clipping of gradients are the same for all.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The product that the equivalence tests run over, drawn from the classes that exist.
 
-A new subclass of Position, Mixer or CrossMixer anywhere in ``polyformer.nn`` is part of it from its first day. What a class
-needs besides its defaults stands in ``VARIANTS``.
+A new subclass of Position, Mixer or CrossMixer anywhere in ``polyformer.nn`` is part of it from its first day. What a
+class needs besides its defaults stands in ``VARIANTS``.
 """
 
 import importlib
@@ -44,7 +44,7 @@ NORMS: list[tuple[NormPlace, NormKind]] = [
 class Part:
     """A class and the options it is made with."""
 
-    kind: type[Any]
+    kind: Any
     options: tuple[tuple[str, object], ...] = ()
 
     @property
@@ -72,7 +72,7 @@ class Case:
         return "-".join(names + ([str(self.cross), str(self.cross_position)] if self.kind == "crossed" else []))
 
     def build(self, dtype: torch.dtype = torch.float32) -> "Subject":
-        """A stack in evaluation, its weights far from any symmetry; the same one whenever asked, so leave it as it is."""
+        """A stack in evaluation, its weights far from any symmetry; always the same one, so leave it as it is."""
         return _built(self, dtype)
 
     def make(self) -> Encoder | Decoder:
@@ -191,12 +191,21 @@ def _cases() -> Iterator[Case]:
 
 
 CASES = list(_cases())
-over_all = pytest.mark.parametrize("case", CASES, ids=str)
-over_causal = pytest.mark.parametrize("case", [case for case in CASES if case.kind != "encoder"], ids=str)
-over_encoders = pytest.mark.parametrize("case", [case for case in CASES if case.kind in ("encoder", "causal")], ids=str)
-over_decoders = pytest.mark.parametrize("case", [case for case in CASES if case.kind in ("decoder", "crossed")], ids=str)
 
 
-def close(actual: Tensor, expected: Tensor, where: str = "") -> None:
+def _over(*kinds: Kind, norms: list[tuple[NormPlace, NormKind]] = NORMS) -> pytest.MarkDecorator:
+    chosen = [case for case in CASES if case.kind in kinds and (case.place, case.norm) in norms]
+    return pytest.mark.parametrize("case", chosen, ids=str)
+
+
+over_all = _over("encoder", "causal", "decoder", "crossed")
+over_causal = _over("causal", "decoder", "crossed")
+over_encoders = _over("encoder", "causal")
+over_decoders = _over("decoder", "crossed")
+over_one_norm = _over("encoder", "causal", "decoder", "crossed", norms=NORMS[:1])
+over_one_norm_causal = _over("causal", "decoder", "crossed", norms=NORMS[:1])
+
+
+def close(actual: Tensor, expected: Tensor, where: str = "not equal") -> None:
     """Fails, saying ``where``, unless both agree up to what a different order of additions costs in float32."""
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{where}: {text}" if where else text)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{where}: {text}")

@@ -6,7 +6,7 @@ from torch import Tensor
 from polyformer.models import StackState
 from polyformer.nn import Memory
 
-from .cases import D_MODEL, MAX_LENGTH, Case, Subject, close, over_causal, over_decoders, rows_of
+from .cases import D_MODEL, MAX_LENGTH, Case, Subject, close, over_causal, over_one_norm_causal, rows_of
 
 LENGTH = 9
 
@@ -85,7 +85,7 @@ def test_rows_of_a_sentence_share_its_memory_from_the_first_step(case: Case) -> 
     decode.step(2)
 
 
-@over_causal
+@over_one_norm_causal
 @torch.no_grad()
 def test_a_state_outgrows_its_first_buffer(case: Case) -> None:
     subject = case.build()
@@ -94,7 +94,7 @@ def test_a_state_outgrows_its_first_buffer(case: Case) -> None:
     close(in_chunks(subject, x, memory, [3, 14, 1, 21, 1]), subject(x, memory))
 
 
-@over_decoders
+@over_one_norm_causal
 @torch.no_grad()
 def test_two_decodes_do_not_disturb_each_other(case: Case) -> None:
     subject = case.build()

@@ -4,7 +4,7 @@ import torch
 
 from polyformer.nn import Dropout
 
-from .cases import D_MODEL, Case, Subject, close, over_all, over_causal
+from .cases import D_MODEL, Case, Subject, close, over_all, over_causal, over_one_norm
 
 LENGTH = 5
 
@@ -47,7 +47,7 @@ def test_evaluation_equals_training_without_dropout(case: Case) -> None:
     close(subject(x, memory), evaluated)
 
 
-@over_all
+@over_one_norm
 def test_training_drops_when_told_to(case: Case) -> None:
     subject = Subject(case.make().eval())
     for module in subject.stack.modules():

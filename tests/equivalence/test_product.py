@@ -2,6 +2,7 @@
 
 import re
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,9 @@ from .cases import CASES, CROSSES, LAYER_POSITIONS, MIXERS, POSITIONS, Part, fit
 
 
 @pytest.mark.parametrize("base", [Position, Mixer, CrossMixer], ids=lambda base: base.__name__)
-def test_every_class_is_part_of_the_product(base: type) -> None:
+def test_every_class_is_part_of_the_product(base: type[Any]) -> None:
     drawn = {part.kind for case in CASES for part in (case.position, case.mixer, case.cross, case.cross_position)}
-    direct = {kind for kind in base.__subclasses__() if kind.__module__.startswith("polyformer.nn.")}
+    direct: set[type] = {kind for kind in base.__subclasses__() if kind.__module__.startswith("polyformer.nn.")}
     assert direct and direct <= drawn
 
 

@@ -6,6 +6,7 @@ from polyformer.cli.words import option
 from polyformer.errors import UsageError
 from polyformer.training.build import Built, load_task
 from polyformer.training.checkpoints import find_checkpoint
+from polyformer.training.memory import keep_freed_memory
 from polyformer.training.task import Task
 
 __all__ = ["load"]
@@ -17,4 +18,5 @@ def load(words: list[str]) -> tuple[Task, Built]:
     if place is None:
         raise UsageError("--ckpt_path PATH is missing: a checkpoint, or a run folder")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    keep_freed_memory()
     return load_task(find_checkpoint(place), words)

@@ -35,7 +35,7 @@ class Search:
         max_extra: ... plus this many tokens.
 
     Raises:
-        ValueError: For widths that make no sense.
+        ValueError: For widths and lengths that make no sense.
     """
 
     beam: int = 5
@@ -49,6 +49,9 @@ class Search:
             raise ValueError(f"`beam` must be at least 1, but is {self.beam}")
         if not 1 <= self.n_best <= self.beam:
             raise ValueError(f"`n_best` must be from 1 to `beam` ({self.beam}), but is {self.n_best}")
+        for name in ("max_ratio", "max_extra"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative, but is {getattr(self, name)}")
 
     def penalty(self, length: int) -> float:
         """What the log-probability of ``length`` tokens, the end included, is divided by."""
@@ -96,15 +99,15 @@ class _Beams:
 
         ``last`` (B,) marks sentences that have reached their longest text and must end now.
         """
-        normaliser = logits.logsumexp(dim=-1, keepdim=True)  # (N, 1)
-        ending = logits[:, self.symbols.end].clone()
-        logits[:, list(self.symbols.never)] = -torch.inf
+        each = logits.log_softmax(dim=-1)  # (N, V)
+        ending = each[:, self.symbols.end].clone()
+        each[:, list(self.symbols.never)] = -torch.inf
         rows = last.repeat_interleave(self.tokens.shape[1])  # (N,)
         if bool(rows.any()):
-            logits[rows] = -torch.inf
-            logits[rows, self.symbols.end] = ending[rows]
-        best, tokens = _top(logits, 2 * self.search.beam)  # (N, C'), sorted
-        grouped = (best - normaliser).view(*self.scores.shape, -1) + self.scores.unsqueeze(-1)  # (B, W, C')
+            each[rows] = -torch.inf
+            each[rows, self.symbols.end] = ending[rows]
+        best, tokens = _top(each, 2 * self.search.beam)  # (N, C'), sorted
+        grouped = best.view(*self.scores.shape, -1) + self.scores.unsqueeze(-1)  # (B, W, C')
         width = grouped.shape[-1]
         scores, flat = _top(grouped.flatten(1), 2 * self.search.beam)  # (B, C)
         return scores, flat // width, tokens.view(len(tokens) // self.tokens.shape[1], -1).gather(1, flat)

@@ -14,7 +14,10 @@ class Stepper(Protocol):
     """A decode in progress. It owns whatever the model remembers; dropping it frees the memory."""
 
     def step(self, tokens: Tensor) -> Tensor:
-        """(N, L) tokens that follow those of earlier steps -> (N, V) logits of the token after the last one."""
+        """(N, L) tokens that follow those of earlier steps -> (N, V) logits of the token after the last one.
+
+        The logits are the search's to overwrite.
+        """
         ...
 
     def reorder(self, rows: Tensor) -> None:

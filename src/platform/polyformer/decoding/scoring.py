@@ -19,6 +19,7 @@ def log_probabilities(logits: Tensor, target: Tensor, padding: int) -> Tensor:
     Returns:
         (B, L) in nats, 0 at padding.
 
+    >>> import torch
     >>> log_probabilities(torch.zeros(1, 2, 4), torch.tensor([[3, 0]]), padding=0)
     tensor([[-1.3863,  0.0000]])
     """

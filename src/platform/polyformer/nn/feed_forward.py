@@ -42,10 +42,11 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(shape.dropout if dropout is None else dropout)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, L, D)
-        inner = self.inner(x)  # (B, L, F)
         if self.activation == "relu":
-            return self.outer(relu_dropout(inner, self.dropout.active))
-        return self.outer(self.dropout(F.gelu(inner)))
+            # Flat: the 3-D result of a linear layer is a view, and autograd copies a view that is overwritten.
+            inner = self.inner(x.flatten(0, -2))  # (B L, F)
+            return self.outer(relu_dropout(inner, self.dropout.active)).view(x.shape)  # (B, L, D)
+        return self.outer(self.dropout(F.gelu(self.inner(x))))
 
 
 class SwiGLU(nn.Module):

@@ -61,7 +61,7 @@ def _room(buffer: Tensor | None, like: Tensor, used: int, needed: int) -> Tensor
 
 def _take(buffer: Tensor, rows: Tensor, used: int) -> Tensor:
     taken = buffer.new_empty(rows.shape[0], *buffer.shape[1:])
-    taken[:, :used] = buffer[:, :used].index_select(0, rows)
+    torch.index_select(buffer[:, :used], 0, rows, out=taken[:, :used])
     return taken
 
 

@@ -2,6 +2,7 @@
 
 from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoint, read_checkpoint
 from polyformer.training.losses import TokenLoss, linear_cross_entropy
+from polyformer.training.memory import keep_freed_memory, peak_memory
 from polyformer.training.progress import Meter, describe, log
 from polyformer.training.recipe import Averaging, FusedAdamW, OptimizerFactory, Recipe, parameter_groups
 from polyformer.training.run import MetricsFile, RunFolder
@@ -44,8 +45,10 @@ __all__ = [
     "WarmupStableDecay",
     "describe",
     "find_checkpoint",
+    "keep_freed_memory",
     "linear_cross_entropy",
     "log",
     "parameter_groups",
+    "peak_memory",
     "read_checkpoint",
 ]

@@ -1,8 +1,6 @@
 """One training from beginning to end: the trainer, the best checkpoint, the test, the results."""
 
 import platform
-import resource
-import sys
 from importlib.metadata import version
 from typing import Any
 
@@ -14,6 +12,7 @@ from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging
 from polyformer.training.averaging import CheckpointMean
 from polyformer.training.build import Built
 from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, read_checkpoint
+from polyformer.training.memory import keep_freed_memory, peak_memory
 from polyformer.training.progress import Meter, log
 from polyformer.training.run import MetricsFile, RunFolder
 from polyformer.training.task import Task
@@ -58,6 +57,7 @@ class Fitting:
         Returns:
             What `results.json` holds.
         """
+        keep_freed_memory()
         torch.manual_seed(self.seed)
         self.data.prepare_data()
         task = self.built.make_task(self.data.assets)
@@ -94,10 +94,10 @@ class Fitting:
         steps = _steps(self.keys.max_steps, self.keys.max_epochs, per_epoch / accumulated)
         self.data.total_batches = steps * accumulated
         keys = Namespace(**{**vars(self.keys), "max_steps": steps, "max_epochs": -1})
-        every = keys.val_check_interval
+        every = keys.val_check_interval  # in optimizer steps, as everything here; or a share of a pass over the data
         if every is None or isinstance(every, float):
-            every = max(1, round((every or 1.0) * per_epoch))
-        keys.val_check_interval = min(every, self.data.total_batches)
+            every = max(1, round((every or 1.0) * per_epoch / accumulated))
+        keys.val_check_interval = min(every, steps) * accumulated
         return make_trainer(
             keys,
             logger=[metrics_file],
@@ -164,14 +164,6 @@ class Fitting:
             "data": {split: str(report) for split, report in self.data.reports.items()},
             "try": task.example,
         }
-
-
-def peak_memory() -> int:
-    """The most memory this process has used: of the GPU where there is one, otherwise resident memory, in bytes."""
-    if torch.cuda.is_available():
-        return int(torch.cuda.max_memory_allocated())
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _steps(max_steps: int, max_epochs: int | None, steps_per_epoch: float) -> int:

@@ -44,7 +44,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, smoothi
     >>> round(float(loss.negative_log_likelihood), 4)  # 3 ln 4
     4.1589
     """
-    return TokenLoss(*_LinearCrossEntropy.apply(hidden, weight, target, smoothing))
+    return TokenLoss(*_LinearCrossEntropy.apply(hidden, weight, target, smoothing, torch.is_grad_enabled()))
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -53,45 +53,46 @@ class _LinearCrossEntropy(torch.autograd.Function):
     x and W by a matrix product, an index and an outer product."""
 
     @staticmethod
-    def forward(ctx, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]
-        wants_gradient = any(ctx.needs_input_grad[:2])
+    def forward(ctx, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, enabled: bool) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]
+        wants_gradient = enabled and any(ctx.needs_input_grad[:2])  # torch asks for it under no_grad too
+        wide = torch.promote_types(weight.dtype, torch.float32)
         x_gradient = torch.empty_like(hidden) if wants_gradient else None
-        w_gradient = torch.zeros_like(weight, dtype=torch.float32) if wants_gradient else None
+        w_gradient = torch.zeros_like(weight, dtype=wide) if wants_gradient else None
         chunk = max(1, CHUNK_BYTES // (4 * weight.shape[0]))
-        mean = weight.float().mean(dim=0)  # (D,)
-        sums = torch.zeros(3, dtype=torch.float64 if hidden.device.type == "cpu" else torch.float32, device=hidden.device)
+        mean = weight.to(wide).mean(dim=0)  # (D,)
+        sums = torch.zeros(3, dtype=torch.float64 if hidden.device.type == "cpu" else wide, device=hidden.device)
         for begin in range(0, hidden.shape[0], chunk):
             x, y = hidden[begin : begin + chunk], target[begin : begin + chunk]  # (C, D), (C,)
-            exponentials = (x @ weight.t()).float()  # (C, V), logits at first
-            sums += _chunk_sums(exponentials, y, x.float() @ mean, smoothing)
+            chunk_sums, shares = _chunk_sums((x @ weight.t()).to(wide), y, x.to(wide) @ mean, smoothing)
+            sums += chunk_sums
             if x_gradient is not None and w_gradient is not None:
-                inverse = exponentials.sum(dim=-1, keepdim=True).reciprocal_()  # (C, 1)
-                x_gradient[begin : begin + chunk] = (exponentials @ weight).mul_(inverse)
-                w_gradient += exponentials.t() @ (x * inverse)
+                shares = shares.to(weight.dtype)  # (C, V)
+                x_gradient[begin : begin + chunk] = shares @ weight
+                w_gradient += shares.t() @ x.to(weight.dtype)
         if x_gradient is not None and w_gradient is not None:
             x_gradient.sub_(weight[target], alpha=1.0 - smoothing).sub_(mean.to(hidden.dtype), alpha=smoothing)
-            w_gradient.index_add_(0, target, hidden.float(), alpha=smoothing - 1.0)
-            w_gradient.sub_(hidden.float().sum(dim=0), alpha=smoothing / weight.shape[0])
+            w_gradient.index_add_(0, target, hidden.to(wide), alpha=smoothing - 1.0)
+            w_gradient.sub_(hidden.to(wide).sum(dim=0), alpha=smoothing / weight.shape[0])
             ctx.save_for_backward(x_gradient, w_gradient.to(weight.dtype))
-        loss, likelihood, correct = sums.float()
+        loss, likelihood, correct = (total.clone() for total in sums.to(wide))  # not views: a caller may divide in place
         ctx.mark_non_differentiable(likelihood, correct)
         return loss, likelihood, correct
 
     @staticmethod
-    def backward(ctx, loss_gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[no-untyped-def]
+    def backward(ctx, loss_gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         x_gradient, w_gradient = ctx.saved_tensors
-        return x_gradient * loss_gradient, w_gradient * loss_gradient, None, None
+        return x_gradient * loss_gradient, w_gradient * loss_gradient, None, None, None
 
 
-def _chunk_sums(logits: Tensor, target: Tensor, mean: Tensor, smoothing: float) -> Tensor:
-    """The three sums of :class:`TokenLoss` for one chunk; turns (C, V) logits into exponentials in place.
+def _chunk_sums(logits: Tensor, target: Tensor, mean: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The three sums of :class:`TokenLoss` for one chunk of (C, V) logits, and their softmax (C, V).
 
-    ``mean`` (C,) holds the mean logit of each token.
+    ``mean`` (C,) holds the mean logit of each token. One fused softmax is cheaper than maximum, exponential and sum one
+    by one; the normaliser is read off the likeliest token, whose share is never too small for its logarithm.
     """
-    top = logits.amax(dim=-1, keepdim=True)  # (C, 1)
+    top, at = logits.max(dim=-1, keepdim=True)  # (C, 1)
     chosen = logits.gather(1, target.unsqueeze(1))  # (C, 1)
-    logits.sub_(top).exp_()
-    normaliser = logits.sum(dim=-1).log_() + top.squeeze(1)  # (C,)
-    likelihood = normaliser - chosen.squeeze(1)
+    shares = logits.softmax(dim=-1)  # (C, V)
+    likelihood = (top - shares.gather(1, at).log() - chosen).squeeze(1)  # (C,)
     loss = likelihood + smoothing * (chosen.squeeze(1) - mean)
-    return torch.stack((loss.sum(), likelihood.sum(), (chosen == top).sum()))
+    return torch.stack((loss.sum(), likelihood.sum(), (chosen == top).sum())), shares

@@ -96,6 +96,7 @@ class Task(LightningModule):
         self.tokens_seen = 0
         self.shown: list[str] = []
         self.example = ""
+        self._given_options: list[dict[str, Any]] = []
         self._step_count = torch.zeros(())
         self._train_sums: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
@@ -143,6 +144,18 @@ class Task(LightningModule):
 
     # ---- training
 
+    def on_train_start(self) -> None:
+        """Lets the options given now win over those of the optimizer state in a checkpoint that training resumes from."""
+        scheduler = self.lr_schedulers()
+        assert isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR)
+        for group, given in zip(scheduler.optimizer.param_groups, self._given_options, strict=True):
+            group.update(given)
+        scheduler.base_lrs = [options["initial_lr"] for options in self._given_options]
+        for group, base, factor in zip(
+            scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
+        ):
+            group["lr"] = base * factor(scheduler.last_epoch)
+
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seeds every step from the run's seed, its own number and the rank: a resumed run drops what it would have."""
         seed = int(self.settings.get("seed", 0))
@@ -176,6 +189,7 @@ class Task(LightningModule):
             log.warning("the warm-up is %d steps, but the training only %d: the rate never peaks", schedule.warmup, steps)
         # A plain function, since the scheduler would put an object's attributes into the checkpoint.
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step))
+        self._given_options = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def take_train_sums(self) -> dict[str, float]:

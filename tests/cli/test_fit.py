@@ -1,0 +1,136 @@
+"""`platform fit` from the command line: what it leaves, how it resumes, what it refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from polyformer.cli import main
+from polyformer.tasks.translation import Translation
+
+from .small import SMALL, fit, metrics_of, results_of
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_run_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert fit(folder) == 0
+    return folder / "run"
+
+
+def test_a_run_leaves_what_is_promised(whole: Path) -> None:
+    for name in ("config.yaml", "checkpoints/best.ckpt", "checkpoints/last.ckpt", "metrics.csv", "log.txt", "results.json"):
+        assert (whole / name).is_file(), name
+    results = results_of(whole)
+    wanted = {"task", "model", "parameters", "steps", "train_seconds", "tokens_per_second", "peak_memory_bytes", "seed"}
+    assert wanted | {"versions", "metrics", "signatures"} <= set(results)
+    assert {"val/loss", "val/perplexity", "val/bleu", "val/chrf", "val/exact_match", "test/bleu"} <= set(results["metrics"])
+    assert "tok:13a" in results["signatures"]["bleu"]
+    assert results["steps"] == 10
+    assert not [path.name for path in (whole / "checkpoints").iterdir() if path.name.startswith(".")]
+
+
+def test_the_stored_config_runs_again_as_it_is(whole: Path, tmp_path: Path) -> None:
+    assert main(["fit", "--config", str(whole / "config.yaml"), "--run", str(tmp_path / "again"), "--debug"]) == 0
+    assert metrics_of(tmp_path / "again") == metrics_of(whole)
+
+
+def test_learning_happens(whole: Path) -> None:
+    losses = [float(row["train/loss"]) for row in metrics_of(whole) if row["train/loss"]]
+    assert len(losses) == 10
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("killed_at", [5, 6, 9])
+@pytest.mark.parametrize("extra", [(), ("--trainer.accumulate_grad_batches", "2"), ("--training.averaging.kind", "ema")])
+def test_a_killed_run_goes_on_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int, extra: tuple[str, ...]
+) -> None:
+    """The same batches, losses, metrics and weights as without the interruption."""
+    assert fit(tmp_path, *extra, name="whole") == 0
+    step, seen = Translation.training_step, []
+
+    def dying(self: Translation, batch: Any, batch_idx: int) -> torch.Tensor:
+        if batch_idx == killed_at and not seen:
+            seen.append(batch_idx)
+            raise ConnectionError("killed")
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(Translation, "training_step", dying)
+    with pytest.raises(ConnectionError):
+        fit(tmp_path, *extra, name="killed")
+    assert main(["fit", "--run", str(tmp_path / "killed"), "--resume", "--debug"]) == 0
+    assert metrics_of(tmp_path / "killed") == metrics_of(tmp_path / "whole")
+    ends = [torch.load(tmp_path / name / "checkpoints" / "last.ckpt", weights_only=True) for name in ("killed", "whole")]
+    for name, value in ends[0]["state_dict"].items():
+        assert torch.equal(value, ends[1]["state_dict"][name]), name
+
+
+def test_an_existing_run_is_refused_with_the_ways_out(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = whole.parent / "small.yaml"
+    assert main(["fit", "--config", str(config), "--run", str(whole)]) == 1
+    said = capsys.readouterr().err
+    assert "exists already" in said and "--resume" in said and "another `--run`" in said
+
+
+def test_a_mistake_leaves_the_name_free(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    words = ["fit", "--config", str(tmp_path / "small.yaml"), "--run", str(tmp_path / "run")]
+    assert main([*words, "--model.num_heads", "3"]) == 1
+    assert "`num_heads` must divide `d_model` (16), but is 3" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_resume_takes_a_key_from_the_command_line_but_no_other_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(tmp_path, "--trainer.max_steps", "4") == 0
+    run = ["fit", "--run", str(tmp_path / "run"), "--resume"]
+    assert main([*run, "--data.batches.tokens", "300"]) == 1
+    assert "data.batches.tokens: 400 then, 300 now" in capsys.readouterr().err
+    assert main([*run, "--data.batches.tokens", "400", "--trainer.max_steps", "6", "--training.optimizer.lr", "0.5"]) == 0
+    rates = [row["train/learning_rate"] for row in metrics_of(tmp_path / "run") if row["train/learning_rate"]]
+    assert len(rates) == 6 and float(rates[-1]) == 0.5
+
+
+def test_a_length_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"set `trainer\.max_steps` or `trainer\.max_epochs`"):
+        fit(tmp_path, config=SMALL.replace("max_steps: 10, ", ""))
+
+
+def test_epochs_are_counted_in_steps(tmp_path: Path) -> None:
+    assert fit(tmp_path, "--trainer.max_epochs", "2", config=SMALL.replace("max_steps: 10, ", "")) == 0
+    assert results_of(tmp_path / "run")["steps"] == 2 * 13
+
+
+def test_patience_ends_a_training(tmp_path: Path) -> None:
+    words = ["--training.patience", "1", "--training.optimizer.lr", "0.0", "--trainer.val_check_interval", "2"]
+    assert fit(tmp_path, *words) == 0
+    assert results_of(tmp_path / "run")["steps"] == 4
+
+
+@pytest.mark.parametrize("kind", ["last", "best"])
+def test_the_mean_of_checkpoints(tmp_path: Path, kind: str) -> None:
+    words = ["--training.averaging.kind", kind, "--training.averaging.count", "2", "--training.monitor", "val/loss"]
+    assert fit(tmp_path, *words, "--training.keep", "2") == 0
+    folder = tmp_path / "run" / "checkpoints"
+    assert {path.name for path in folder.iterdir()} == {"best.ckpt", "last.ckpt", "step-5.ckpt", "step-10.ckpt"}
+    parts = [torch.load(folder / f"step-{step}.ckpt", weights_only=True)["state_dict"] for step in (5, 10)]
+    best = torch.load(folder / "best.ckpt", weights_only=True)["state_dict"]
+    means = all(torch.allclose(best[name], (parts[0][name] + parts[1][name]) / 2) for name in best)
+    ends = all(torch.equal(best[name], parts[1][name]) for name in best)
+    assert means or ends
+    said = (tmp_path / "run" / "log.txt").read_text()
+    assert ("kept as best" in said) == means and ("not better" in said) == ends

@@ -1,0 +1,154 @@
+"""Using a checkpoint: validate, test, predict, score, tokenizer show; and what a stranger's checkpoint may not do."""
+
+import io
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from polyformer.cli import main
+
+from .small import fit, results_of
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("POLYFORMER_RUN", raising=False)
+        folder = tmp_path_factory.mktemp("runs")
+        assert fit(folder, "--trainer.max_steps", "40", "--trainer.val_check_interval", "40") == 0
+        yield folder / "run"
+
+
+def say(monkeypatch: pytest.MonkeyPatch, text: str | bytes) -> None:
+    raw = text.encode() if isinstance(text, str) else text
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8"))
+
+
+LINES = "forty-two\n\none hundred  five\n你好 😀\n" + "seven thousand\n" * 3
+
+
+def test_one_line_in_one_line_out(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    say(monkeypatch, LINES)
+    assert main(["predict", "--ckpt_path", str(run)]) == 0
+    answers = capsys.readouterr().out.splitlines()
+    assert len(answers) == 7
+    assert answers[1] == ""
+    assert answers[4] == answers[5] == answers[6] != ""
+
+
+def test_files_and_json(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text(LINES)
+    words = ["predict", "--ckpt_path", str(run / "checkpoints" / "best.ckpt"), "--input", str(tmp_path / "in.txt"), "--json"]
+    assert main([*words, "--output", str(tmp_path / "out"), "--task.search.n_best", "3"]) == 0
+    answers = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert len(answers) == 7
+    assert len(answers[0]["n_best"]) == 3
+    assert answers[0]["n_best"][0]["text"] == answers[0]["text"]
+    scores = [entry["score"] for entry in answers[0]["n_best"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_what_predict_says_is_what_score_scores(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(monkeypatch, "forty-two\nnine hundred\n")
+    assert main(["predict", "--ckpt_path", str(run), "--json"]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    say(monkeypatch, f"forty-two\t{answers[0]['text']}\nnine hundred\t{answers[1]['text']}\n")
+    assert main(["score", "--ckpt_path", str(run), "--json"]) == 0
+    scores = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for answer, score in zip(answers, scores, strict=True):
+        assert math.isclose(answer["log_probability"], score["log_probability"], abs_tol=1e-3)
+        assert math.isclose(score["perplexity"], math.exp(-score["log_probability"] / score["tokens"]))
+
+
+def test_measuring_again_gives_the_same(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb, prefix in (("validate", "val"), ("test", "test")):
+        assert main([verb, "--ckpt_path", str(run), "--json", str(tmp_path / "figures.json")]) == 0
+        figures = json.loads((tmp_path / "figures.json").read_text())["metrics"]
+        wanted = {name: value for name, value in results_of(run)["metrics"].items() if name.startswith(prefix)}
+        assert figures == pytest.approx(wanted, rel=1e-5)
+        assert f"{prefix}/bleu" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tokens", ["1", "97", "100000"])
+def test_batches_do_not_change_figures(run: Path, tmp_path: Path, tokens: str) -> None:
+    file = str(tmp_path / "figures.json")
+    assert main(["test", "--ckpt_path", str(run), "--json", file, "--data.batches.evaluation_tokens", tokens]) == 0
+    wanted = {name: value for name, value in results_of(run)["metrics"].items() if name.startswith("test")}
+    assert json.loads(Path(file).read_text())["metrics"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_mistakes_in_lines_are_numbered(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    say(monkeypatch, "one\teins\ntwo\n")
+    assert main(["score", "--ckpt_path", str(run)]) == 1
+    assert "line 2: must be source, tab, target" in capsys.readouterr().err
+    say(monkeypatch, b"one\n\xff\xfe\n")
+    assert main(["predict", "--ckpt_path", str(run)]) == 1
+    assert "line 2: not UTF-8" in capsys.readouterr().err
+
+
+def test_show_reports_the_round_trip(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    say(monkeypatch, "forty-two\n你好\n")
+    assert main(["tokenizer", "show", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "source and target: character" in said
+    assert "1 of 2 lines come back as they were (first: line 2)" in said
+
+
+def test_a_checkpoint_is_plain(run: Path) -> None:
+    content = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+    assert content["polyformer"]["settings"]["task"]["class_path"].startswith("polyformer.")
+
+
+@pytest.mark.parametrize("key", ["task", "position"])
+def test_a_class_from_elsewhere_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str) -> None:
+    content = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+    settings = content["polyformer"]["settings"]
+    (settings if key == "task" else settings["model"])[key]["class_path"] = "subprocess.Popen"
+    torch.save(content, tmp_path / "strange.ckpt")
+    assert main(["predict", "--ckpt_path", str(tmp_path / "strange.ckpt")]) == 1
+    assert "refused, since it names `subprocess.Popen`" in capsys.readouterr().err
+
+
+class Strange:
+    """Something that only unpickling could build."""
+
+
+@pytest.mark.parametrize("content", [Strange(), {"state_dict": {}}, None])
+def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any) -> None:
+    path = tmp_path / "other.ckpt"
+    if content is None:
+        path.write_bytes(b"half a checkpoint")
+    else:
+        torch.save(content, path)
+    assert main(["predict", "--ckpt_path", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert "other.ckpt" in said and len(said.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["predict"], 2, "--ckpt_path PATH is missing"),
+        (["predict", "--ckpt_path", "nowhere"], 1, "nowhere: no such checkpoint or run folder"),
+        (["fti"], 2, "did you mean fit?"),
+        (["tokenizer", "train", "--output", "x.json"], 2, "--input FILES are needed"),
+    ],
+)
+def test_exit_codes(words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == code
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["fit", "validate", "test", "predict", "score", "tokenizer", "tasks"])
+def test_every_verb_has_a_short_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert f"platform {verb}" in said and len(said.splitlines()) < 30

@@ -1,0 +1,77 @@
+"""Every config becomes a model; every misspelt key is refused by name."""
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from polyformer.cli.settings import parse_settings
+from polyformer.errors import UsageError
+
+ROOT = Path(__file__).parent.parent
+CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+QUICKSTART = str(ROOT / "configs" / "translation" / "quickstart.yaml")
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_instantiates(config: Path) -> None:
+    parser, settings = parse_settings(["--config", str(config)])
+    built = parser.build(settings)
+    small = replace(built.options, d_model=2 * built.options.num_heads)
+    model = importlib.import_module("polyformer.models").EncoderDecoder(11, 11, small)
+    assert sum(parameter.numel() for parameter in model.parameters())
+    parameters = [torch.nn.Parameter(torch.zeros(2))]
+    assert built.recipe.optimizer(parameters)
+    again, reparsed = parse_settings(["--config", str(config)])
+    assert again.plain(reparsed) == parser.plain(settings)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model.d_modl", "3"], "unknown key --model.d_modl; did you mean model.d_model?"),
+        (["--model.position", "Rotry"], "`model.position` is Rotry, but there is no such class"),
+        (["--model.position", "Relativ"], "did you mean Relative?"),
+        (["--model.position", "Relative", "--model.position.clp", "3"], "unknown key model.position.clp"),
+        (["--trainer.max_stps", "3"], "did you mean trainer.max_steps?"),
+        (["--data.languag", "german"], "unknown key data.languag"),
+        (["--training.schedule", "Noan"], "did you mean Noam?"),
+        (["--task", "Translaton"], "did you mean Translation?"),
+        (["--task.label_smothing", "0.1"], "unknown key task.label_smothing"),
+        (["--model.d_model", "wide"], "`model.d_model` must be int, but is wide"),
+        (["--config", "missing.yaml"], "missing.yaml: no such file"),
+        (["--sed", "1"], "unknown key --sed"),
+    ],
+)
+def test_mistakes_are_named(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message.replace("?", r"\?").replace("(", r"\(")):
+        parse_settings(["--config", QUICKSTART, *words])
+
+
+def test_a_misspelt_key_in_a_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("task: Translation\nmodel: {d_modl: 3}\n")
+    with pytest.raises(UsageError, match=r"unknown key model\.d_modl; did you mean model\.d_model\?"):
+        parse_settings(["--config", str(file)])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("task: [", r"wrong\.yaml:1: not valid YAML"), ("- 1\n", "must hold keys"), ("model: {}\n", "no task is given")],
+)
+def test_a_broken_file_is_named(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(content)
+    with pytest.raises(UsageError, match=message):
+        parse_settings(["--config", str(file)])
+
+
+def test_a_number_written_without_a_point_is_a_number(tmp_path: Path) -> None:
+    """YAML 1.1 reads 1e-3 as a string."""
+    file = tmp_path / "rate.yaml"
+    file.write_text("task: Translation\ntraining: {optimizer: {class_path: FusedAdamW, init_args: {lr: 1e-3}}}\n")
+    parser, settings = parse_settings(["--config", str(file)])
+    optimizer = parser.build(settings).recipe.optimizer([torch.nn.Parameter(torch.zeros(2))])
+    assert optimizer.param_groups[0]["lr"] == 1e-3

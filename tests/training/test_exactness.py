@@ -1,0 +1,121 @@
+"""However tokens are cut into batches, accumulated or spread over ranks, the step is the same."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch.utils.data import DataLoader
+
+from polyformer.cli.quiet import quiet
+from polyformer.data import PairBatch, PairTokenizerSettings, SpelledNumbers
+from polyformer.models import EncoderDecoderOptions
+from polyformer.tasks.translation import Translation
+from polyformer.training import Constant, Recipe
+
+RAGGED = [3, 11, 8, 2, 30, 5, 17]
+OPTIONS = EncoderDecoderOptions(d_model=16, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        made = SpelledNumbers(train_count=40, evaluation_count=5, tokenizer=PairTokenizerSettings(kind="character"))
+        made.dataset("train")
+        yield made
+
+
+def batch(data: SpelledNumbers, rows: list[int]) -> PairBatch:
+    return data.collate({**data.dataset("train").select_columns(["source", "target"])[rows], "index": rows})
+
+
+def one_step(data: SpelledNumbers, batches: list[list[int]], clip: float | None = None) -> dict[str, torch.Tensor]:
+    """The weights after one optimizer step of plain gradient descent over all batches."""
+    quiet()
+    torch.manual_seed(5)
+    task = Translation(data.assets, OPTIONS)
+    task.recipe = Recipe(optimizer=lambda groups: torch.optim.SGD(groups, lr=0.5), schedule=Constant)
+    trainer = Trainer(
+        max_steps=1, accumulate_grad_batches=len(batches), accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, gradient_clip_val=clip,
+    )  # fmt: skip
+    trainer.fit(task, DataLoader([batch(data, rows) for rows in batches], batch_size=None))
+    return {name: value.clone() for name, value in task.state_dict().items()}
+
+
+def test_accumulated_batches_weigh_tokens_equally(data: SpelledNumbers) -> None:
+    whole = one_step(data, [RAGGED])
+    for cut in ([RAGGED[:2], RAGGED[2:]], [[row] for row in RAGGED]):
+        parts = one_step(data, cut)
+        for name, value in whole.items():
+            torch.testing.assert_close(parts[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_the_step_is_the_gradient_of_the_mean(data: SpelledNumbers) -> None:
+    torch.manual_seed(5)
+    task = Translation(data.assets, OPTIONS)
+    loss = task.loss(batch(data, RAGGED))
+    (loss.total / loss.count).backward()
+    stepped = one_step(data, [RAGGED])
+    for name, parameter in task.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(stepped[name], parameter.detach() - 0.5 * parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_clipping_sees_the_gradient_of_the_mean(data: SpelledNumbers) -> None:
+    torch.manual_seed(5)
+    start = Translation(data.assets, OPTIONS).state_dict()
+    moved = one_step(data, [RAGGED], clip=0.01)
+    total = sum(float((moved[name] - start[name]).square().sum()) for name in dict(Translation(data.assets, OPTIONS).named_parameters()))
+    assert total**0.5 == pytest.approx(0.5 * 0.01, rel=1e-3)
+
+
+def test_padding_and_mates_do_not_change_a_loss(data: SpelledNumbers) -> None:
+    torch.manual_seed(5)
+    task = Translation(data.assets, OPTIONS).eval()
+    whole = task.loss(batch(data, RAGGED))
+    single = [task.loss(batch(data, [row])) for row in RAGGED]
+    assert int(whole.count) == sum(int(part.count) for part in single)
+    assert float(whole.total) == pytest.approx(sum(float(part.total) for part in single), rel=1e-5)
+
+
+CONFIG = """
+task: Translation
+model: {d_model: 16, num_heads: 2, encoder_layers: 1, decoder_layers: 1, dropout: 0.0}
+data:
+  class_path: SpelledNumbers
+  init_args: {train_count: 101, evaluation_count: 23, tokenizer: {kind: character}, batches: {tokens: 600, evaluation_tokens: 200}}
+training: {optimizer: {class_path: SGD, init_args: {lr: 0.5}}, schedule: Constant}
+trainer: {max_steps: 6, val_check_interval: 3, gradient_clip_val: 1.0, log_every_n_steps: 1, accelerator: cpu}
+"""
+
+
+def train(folder: Path, ranks: int) -> tuple[list[dict[str, str]], dict[str, float]]:
+    (folder / "ranks.yaml").write_text(CONFIG)
+    run = folder / f"ranks{ranks}"
+    words = ["fit", "--config", str(folder / "ranks.yaml"), "--run", str(run), "--trainer.devices", str(ranks), "--debug"]
+    more = ["--trainer.strategy", "ddp"] if ranks > 1 else []
+    environment = {**os.environ, "POLYFORMER_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+    environment.pop("POLYFORMER_RUN", None)
+    program = str(Path(sys.executable).with_name("platform"))
+    ended = subprocess.run([program, *words, *more], env=environment, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    with (run / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file)), json.loads((run / "results.json").read_text())["metrics"]
+
+
+def test_two_ranks_are_one(tmp_path: Path) -> None:
+    """Same losses at every step and the same figures, with 23 examples to evaluate on two ranks."""
+    (alone, figures), (together, figures_together) = train(tmp_path, 1), train(tmp_path, 2)
+    assert figures_together == pytest.approx(figures, rel=1e-5)
+    assert len(alone) == len(together) == 8
+    for one, two in zip(alone, together, strict=True):
+        for name in ("step", "tokens", "train/loss", "val/loss", "val/bleu", "val/chrf"):
+            assert (one[name] == two[name] == "") or float(two[name]) == pytest.approx(float(one[name]), rel=1e-5), name
