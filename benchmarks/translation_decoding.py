@@ -1,10 +1,10 @@
 """Greedy and beam search with random weights and forced lengths.
 
-Random weights end texts at random places, and at other places for each toolkit. So no contender may end a text before
-it has N tokens, and each must end it there: N is the same for all sentences of a batch, its longest source plus three,
-which is about what a trained model writes for a batch of like lengths. Every contender then makes N steps with all
-rows; what some of them save when sentences of a batch end early is not measured. The encoder is part of the time,
-tokenizing is not.
+Random weights end texts at random places, and at other places for each toolkit. So every sentence is made to end after
+as many tokens as its target in the corpus has: forbidden to end before, made to end there, by each toolkit's own means
+(ours by the longest length of each sentence, Hugging Face's by a logits processor). As in a trained model, the
+sentences of a batch end at different steps, and what a toolkit saves then is measured. CTranslate2 takes one length for
+a whole batch, the mean of its targets. The encoder is part of the time, tokenizing is not.
 """
 
 import subprocess
@@ -15,29 +15,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from translation_training import marian_network
 from translation_work import BOS, EOS, PAD, Batch, Sizes
 
 __all__ = ["DECODERS", "decode"]
 
-Decode = Callable[[Batch, int], int]
-"""A batch, tokens to write per sentence -> number of tokens written, over all sentences."""
+Decode = Callable[[Batch, Tensor], int]
+"""A batch, (B,) tokens to write for each sentence, the end included -> number of tokens written, over all sentences."""
 
 
 def polyformer(sizes: Sizes, beam: int) -> Decode:
     """Ours, as `tasks/translation.py` uses it; the end is forbidden until the search forces it with the last token."""
     from polyformer.decoding import Search, Symbols, beam_search
     from polyformer.models import EncoderDecoder, EncoderDecoderOptions
+    from polyformer.training.memory import keep_freed_memory
 
+    keep_freed_memory()
     options = EncoderDecoderOptions(d_model=sizes.d_model, num_heads=sizes.num_heads, dropout=sizes.dropout)
     network = EncoderDecoder(sizes.vocabulary, sizes.vocabulary, options).eval()
     symbols, search = Symbols(begin=BOS, end=EOS, never=(PAD, BOS, EOS)), Search(beam=beam)
 
     @torch.inference_mode()
-    def run(batch: Batch, length: int) -> int:
+    def run(batch: Batch, lengths: Tensor) -> int:
         memory = network.encode(batch.source, batch.keep)
-        longest = torch.full((len(batch.source),), length)
-        found = beam_search(network.start(memory), longest, search, symbols)
+        found = beam_search(network.start(memory), lengths, search, symbols)
         return sum(len(hypotheses[0].tokens) + 1 for hypotheses in found)
 
     return run
@@ -48,20 +50,36 @@ def transformers(sizes: Sizes, beam: int) -> Decode:
     network = marian_network(sizes).eval()
 
     @torch.inference_mode()
-    def run(batch: Batch, length: int) -> int:
-        mask = (batch.source != PAD).long()
+    def run(batch: Batch, lengths: Tensor) -> int:
         written = network.generate(
             input_ids=batch.source,
-            attention_mask=mask,
+            attention_mask=(batch.source != PAD).long(),
             num_beams=beam,
             do_sample=False,
             use_cache=True,
-            min_new_tokens=length,
-            max_new_tokens=length,
+            early_stopping=beam > 1,
+            max_new_tokens=int(lengths.max()),
+            logits_processor=[EndAt(lengths.repeat_interleave(beam))],
         )
-        return int(written[:, 1:].numel())
+        return int((written[:, 1:] != PAD).sum())
 
     return run
+
+
+class EndAt:
+    """A logits processor of Hugging Face's `generate`: each row ends with its own number of tokens.
+
+    Args:
+        lengths: (N,) tokens of each row, the end included.
+    """
+
+    def __init__(self, lengths: Tensor) -> None:
+        self.lengths = lengths
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        ends = (self.lengths == input_ids.shape[1]).unsqueeze(1)  # the first id is the start symbol
+        is_end = torch.arange(scores.shape[1]) == EOS
+        return scores.masked_fill(ends != is_end, -torch.inf)
 
 
 def ctranslate2(sizes: Sizes, beam: int, compute_type: str = "float32") -> Decode:
@@ -75,7 +93,8 @@ def ctranslate2(sizes: Sizes, beam: int, compute_type: str = "float32") -> Decod
             target, device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=torch.get_num_threads()
         )
 
-    def run(batch: Batch, length: int) -> int:
+    def run(batch: Batch, lengths: Tensor) -> int:
+        length = round(float(lengths.float().mean()))
         source = [[str(token) for token in row if token != PAD] for row in batch.source.tolist()]
         found = translator.translate_batch(
             source, beam_size=beam, min_decoding_length=length, max_decoding_length=length
@@ -103,9 +122,9 @@ def decode(name: str, batches: list[Batch], warm_up: int, beam: int) -> dict[str
     run = DECODERS[name](Sizes(), beam)
     seconds, written = [], []
     for batch in batches:
-        length = batch.source.shape[1] + 2
+        lengths = (batch.labels != PAD).sum(dim=1)
         begin = time.perf_counter()
-        written.append(run(batch, length))
+        written.append(run(batch, lengths))
         seconds.append(time.perf_counter() - begin)
     sentences = [len(batch.source) for batch in batches]
     rate = sum(sentences[warm_up:]) / sum(seconds[warm_up:])

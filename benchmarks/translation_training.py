@@ -30,8 +30,10 @@ class Polyformer(Contender):
     def __init__(self, sizes: Sizes) -> None:
         from polyformer.models import EncoderDecoder, EncoderDecoderOptions
         from polyformer.training.losses import linear_cross_entropy
+        from polyformer.training.memory import keep_freed_memory
 
         super().__init__()
+        keep_freed_memory()
         options = EncoderDecoderOptions(d_model=sizes.d_model, num_heads=sizes.num_heads, dropout=sizes.dropout)
         self.sizes, self.linear_cross_entropy = sizes, linear_cross_entropy
         self.network = EncoderDecoder(sizes.vocabulary, sizes.vocabulary, options)

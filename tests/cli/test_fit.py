@@ -80,6 +80,50 @@ def test_a_killed_run_goes_on_to_the_bit(
         assert torch.equal(value, ends[1]["state_dict"][name]), name
 
 
+@pytest.mark.parametrize("place", ["pre", "post"])
+@pytest.mark.parametrize("position", ["Sinusoidal", "Learned", "Relative", "NoPosition"])
+def test_positions_by_one_word(tmp_path: Path, position: str, place: str) -> None:
+    """The same config trains, decodes, and is found again in the checkpoint."""
+    words = ["--model.position", position, "--model.norm_place", place, "--trainer.max_steps", "3"]
+    assert fit(tmp_path, *words, "--trainer.val_check_interval", "3") == 0
+    (tmp_path / "lines").write_text("forty-two\nsix\n")
+    use = ["predict", "--ckpt_path", str(tmp_path / "run"), "--input", str(tmp_path / "lines"), "--output", str(tmp_path / "out")]
+    assert main([*use, "--debug"]) == 0
+    assert len((tmp_path / "out").read_text().splitlines()) == 2
+    stored = torch.load(tmp_path / "run" / "checkpoints" / "best.ckpt", weights_only=True)["polyformer"]["settings"]
+    assert stored["model"]["position"]["class_path"].endswith(f".{position}")
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
+def test_half_precision_learns_the_same(tmp_path: Path, whole: Path, precision: str) -> None:
+    assert fit(tmp_path, "--trainer.precision", precision) == 0
+    half, single = (
+        [float(row["train/loss"]) for row in metrics_of(run) if row["train/loss"]] for run in (tmp_path / "run", whole)
+    )
+    assert half == pytest.approx(single, rel=0.03)
+    assert half != single
+
+
+def test_what_became_of_the_examples_is_said(tmp_path: Path) -> None:
+    lines = ["a b\tc d", "\tempty", "e f\tg", " ".join("word" * 3 for _ in range(30)) + "\ttoo long", "h\ti"]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    table = str(tmp_path / "pairs.tsv")
+    config = SMALL.replace("SpelledNumbers", "PairData").replace("train_count: 120", f"train: {table}")
+    config = config.replace("evaluation_count: 23", "source: 0\n    target: 1\n    limits: {max_source: 20}")
+    assert fit(tmp_path, "--trainer.max_steps", "1", config=config) == 0
+    said = (tmp_path / "run" / "log.txt").read_text()
+    assert "train data: 3 examples; dropped: 1 with an empty field, 1 too long" in said
+    assert results_of(tmp_path / "run")["data"]["train"] == "3 examples; dropped: 1 with an empty field, 1 too long"
+
+
+def test_a_text_longer_than_the_positions_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--model.position", "Learned", "--model.max_length", "100", "--trainer.max_steps", "1", "--trainer.val_check_interval", "1"]
+    assert fit(tmp_path, *words) == 0
+    (tmp_path / "lines").write_text("forty-two\n" + "seven " * 40 + "\n")
+    assert main(["predict", "--ckpt_path", str(tmp_path / "run"), "--input", str(tmp_path / "lines")]) == 1
+    assert "line 2: has 241 tokens, but the model was trained with `model.max_length` 100" in capsys.readouterr().err
+
+
 def test_an_existing_run_is_refused_with_the_ways_out(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = whole.parent / "small.yaml"
     assert main(["fit", "--config", str(config), "--run", str(whole)]) == 1
@@ -93,6 +137,14 @@ def test_a_mistake_leaves_the_name_free(tmp_path: Path, capsys: pytest.CaptureFi
     assert main([*words, "--model.num_heads", "3"]) == 1
     assert "`num_heads` must divide `d_model` (16), but is 3" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_removes_nothing_of_the_users(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("precious")
+    with pytest.raises(ValueError, match="num_heads"):
+        fit(tmp_path, "--model.num_heads", "3")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
 
 
 def test_resume_takes_a_key_from_the_command_line_but_no_other_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,13 +111,15 @@ def test_xavier_has_the_variance_of_glorot() -> None:
 
 
 def test_gpt2_makes_the_ends_of_branches_smaller() -> None:
-    """Two layers of two branches: 0.02 / sqrt(4)."""
-    seen = set()
-    for name, linear in linears(EncoderDecoder(V, V, options(**WIDE, initialization="gpt2")).encoder).items():
-        ends_branch = name.endswith((".output", ".outer"))
-        seen.add(ends_branch)
-        assert deviation(linear) == pytest.approx(0.01 if ends_branch else 0.02, rel=0.04)
-    assert seen == {True, False}
+    """Two layers of two branches, or of three in the decoder: 0.02 / sqrt(4) and 0.02 / sqrt(6)."""
+    model = EncoderDecoder(V, V, options(**WIDE, initialization="gpt2"))
+    for stack, smaller in ((model.encoder, 0.01), (model.decoder, 0.02 / 6**0.5)):
+        seen = set()
+        for name, linear in linears(stack).items():
+            ends_branch = name.endswith((".output", ".outer"))
+            seen.add(ends_branch)
+            assert deviation(linear) == pytest.approx(smaller if ends_branch else 0.02, rel=0.04)
+        assert seen == {True, False}
 
 
 def test_torch_is_left_as_it_is() -> None:

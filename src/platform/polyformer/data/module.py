@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ import datasets
 import lightning
 import numpy as np
 import pyarrow.compute
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_only
 from numpy.typing import NDArray
 
 from polyformer.data.batches import BatchSettings, TokenBatches
@@ -21,6 +22,8 @@ from polyformer.data.sources import Location, files_of, read_examples
 from polyformer.text import Assets
 
 __all__ = ["DataModule"]
+
+log = logging.getLogger("polyformer")
 
 
 class DataModule(lightning.LightningDataModule, ABC):
@@ -155,7 +158,8 @@ class DataModule(lightning.LightningDataModule, ABC):
         for split in wanted:
             if self.contents(split) is not None:
                 self.dataset(split)
-                rank_zero_info(f"{split} data: {self.reports[split]}")
+                if rank_zero_only.rank == 0:
+                    log.info("%s data: %s", split, self.reports[split])
 
     def batches_per_epoch(self, world: int = 1) -> int:
         """How many training batches an epoch has; the same in every epoch."""
@@ -168,6 +172,9 @@ class DataModule(lightning.LightningDataModule, ABC):
         """
         rank, world = self._ranks()
         plan = self._training_plan(world)
+        if rank == 0:
+            said = f"{len(plan):,} batches of about {self.batches.tokens:,} tokens, {plan.padding(0):.1%} of their places padding"
+            log.info("train data: %s", said)
         rows = self.dataset("train").select_columns(self.training_columns())
         limit = self._limit(len(plan)) if self.total_batches is None else None
         position = self._loader.state_dict() if self._loader is not None else self._position

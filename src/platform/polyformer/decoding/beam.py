@@ -12,6 +12,8 @@ from polyformer.decoding.protocol import Stepper
 
 __all__ = ["Hypothesis", "Search", "Symbols", "beam_search"]
 
+BLOCK = 16
+
 
 @dataclass(frozen=True)
 class Symbols:
@@ -169,6 +171,20 @@ def beam_search(stepper: Stepper, max_lengths: Tensor, search: Search, symbols: 
 
 
 def _top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The largest of each row in falling order, at most ``count``: (values, indices)."""
-    top = values.topk(min(count, values.shape[1]), dim=1)
-    return top.values, top.indices
+    """The largest of each row (N, V) in falling order, at most ``count``: (values, indices).
+
+    They lie in the ``count`` columns whose maxima are largest when a row is folded into BLOCK lines: sorting sees those
+    columns alone, and the maxima are one pass at the speed of memory.
+    """
+    rows, width = values.shape
+    columns = width // BLOCK
+    if columns <= count:
+        top = values.topk(min(count, width), dim=1)
+        return top.values, top.indices
+    maxima = values[:, : BLOCK * columns].view(rows, BLOCK, columns).amax(dim=1)  # (N, V / BLOCK)
+    lines = torch.arange(BLOCK, device=values.device).unsqueeze(1) * columns  # (BLOCK, 1)
+    places = (maxima.topk(count, dim=1).indices.unsqueeze(1) + lines).flatten(1)  # (N, BLOCK count)
+    rest = torch.arange(BLOCK * columns, width, device=values.device).expand(rows, -1)
+    places = torch.cat((places, rest), dim=1)
+    top = values.gather(1, places).topk(count, dim=1)
+    return top.values, places.gather(1, top.indices)

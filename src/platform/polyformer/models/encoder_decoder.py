@@ -45,7 +45,7 @@ class EncoderDecoder(nn.Module):
         self.decoder = Decoder(options)
         tied_output = options.tied != "none"
         self.output = self.target_embedding if tied_output else TokenEmbedding(target_size, options.d_model)
-        initialize(self, options.initialization, max(options.encoder_layers, options.decoder_layers))
+        initialize(self, options.initialization)
 
     def forward(self, source: Tensor, target: Tensor, source_keep: Tensor | None = None) -> Tensor:
         """The decoder's vectors for given target tokens (teacher forcing).
@@ -103,4 +103,6 @@ class Continuation:
 
     def reorder(self, rows: Tensor) -> None:
         """Row i continues what row ``rows[i]`` was."""
+        if self.state.at is None:
+            self.memory = self.memory.take(rows)
         self.state.reorder(rows)

@@ -50,6 +50,12 @@ class Memory:
     keep: Tensor | None = None
     values: Tensor | None = None
 
+    def take(self, rows: Tensor) -> "Memory":
+        """The memories of the given rows, in that order."""
+        at = self.at if self.at.dim() == 1 else self.at[rows]
+        keep, values = (None if part is None else part[rows] for part in (self.keep, self.values))
+        return Memory(self.keys[rows], at, keep, values)
+
 
 @dataclass(frozen=True)
 class CrossContext:

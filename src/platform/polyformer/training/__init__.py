@@ -1,23 +1,30 @@
-"""Training: the base of every task, its losses, schedules, checkpoints and run folder."""
+"""Training: the base of every task, its losses, schedules, checkpoints and run folder.
 
-from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoint, read_checkpoint
-from polyformer.training.losses import TokenLoss, linear_cross_entropy
-from polyformer.training.memory import keep_freed_memory, peak_memory
-from polyformer.training.progress import Meter, describe, log
-from polyformer.training.recipe import Averaging, FusedAdamW, OptimizerFactory, Recipe, parameter_groups
-from polyformer.training.run import MetricsFile, RunFolder
-from polyformer.training.schedules import (
-    Constant,
-    Cosine,
-    Horizon,
-    InverseSquareRoot,
-    Linear,
-    Noam,
-    Schedule,
-    ScheduleFactory,
-    WarmupStableDecay,
-)
-from polyformer.training.task import Answer, LineError, Loss, Task
+Names are imported on first use, since lightning takes seconds to load.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoint, read_checkpoint
+    from polyformer.training.losses import TokenLoss, linear_cross_entropy
+    from polyformer.training.memory import keep_freed_memory, peak_memory
+    from polyformer.training.progress import Meter, describe, log
+    from polyformer.training.recipe import Averaging, FusedAdamW, OptimizerFactory, Recipe, parameter_groups
+    from polyformer.training.run import MetricsFile, RunFolder
+    from polyformer.training.schedules import (
+        Constant,
+        Cosine,
+        Horizon,
+        InverseSquareRoot,
+        Linear,
+        Noam,
+        Schedule,
+        ScheduleFactory,
+        WarmupStableDecay,
+    )
+    from polyformer.training.task import Answer, LineError, Loss, Task
 
 __all__ = [
     "Answer",
@@ -52,3 +59,21 @@ __all__ = [
     "peak_memory",
     "read_checkpoint",
 ]
+
+MODULES = {
+    "checkpoints": ("AtomicCheckpointIO", "Checkpoints", "find_checkpoint", "read_checkpoint",),
+    "losses": ("TokenLoss", "linear_cross_entropy",),
+    "memory": ("keep_freed_memory", "peak_memory",),
+    "progress": ("Meter", "describe", "log",),
+    "recipe": ("Averaging", "FusedAdamW", "OptimizerFactory", "Recipe", "parameter_groups",),
+    "run": ("MetricsFile", "RunFolder",),
+    "schedules": ("Constant", "Cosine", "Horizon", "InverseSquareRoot", "Linear", "Noam", "Schedule", "ScheduleFactory", "WarmupStableDecay",),
+    "task": ("Answer", "LineError", "Loss", "Task",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in MODULES.items():
+        if name in names:
+            return getattr(import_module(f"polyformer.training.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

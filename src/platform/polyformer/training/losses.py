@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 __all__ = ["TokenLoss", "linear_cross_entropy"]
 
@@ -79,6 +80,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss, likelihood, correct
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, loss_gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         x_gradient, w_gradient = ctx.saved_tensors
         return x_gradient * loss_gradient, w_gradient * loss_gradient, None, None, None

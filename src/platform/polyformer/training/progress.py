@@ -53,10 +53,13 @@ class Meter(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._since = time.perf_counter()
         if trainer.is_global_zero and sys.stderr.isatty():
-            columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._bar_task = self._bar.add_task("", total=trainer.max_steps, completed=trainer.global_step)
+            self._start_bar(trainer.max_steps, trainer.global_step)
+
+    def _start_bar(self, total: int, done: int) -> None:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bar.start()
+        self._bar_task = self._bar.add_task("", total=total, completed=done)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
         step = trainer.global_step
@@ -94,6 +97,22 @@ class Meter(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         self._pause()
 
+    def on_validation_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int, *_: Any) -> None:
+        self._show_evaluation("validating", batch_idx, trainer.num_val_batches)
+
+    def on_test_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int, *_: Any) -> None:
+        self._show_evaluation("testing", batch_idx, trainer.num_test_batches)
+
+    def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
+        self._stop_bar()
+
+    def _show_evaluation(self, what: str, batch: int, batches: Any) -> None:
+        """Which batch of an evaluation is at work, in a terminal."""
+        if self._bar is None and sys.stderr.isatty():
+            self._start_bar(sum(batches), batch)
+        if self._bar is not None:
+            self._bar.update(self._bar_task, description=f"{what}, batch {batch + 1} of {sum(batches)}")
+
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.sanity_checking:
             return
@@ -107,6 +126,8 @@ class Meter(Callback):
                 log.info("    %s", line)
         if trainer.state.fn == "fit":
             self._since = time.perf_counter()
+        else:
+            self._stop_bar()
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         self._pause()

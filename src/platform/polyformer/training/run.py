@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +45,15 @@ class RunFolder:
         self.checkpoints.mkdir(parents=True)
 
     def discard(self) -> None:
-        """Removes the folder of a training that ended before anything was learned, so that its name is free again."""
-        if not any(self.checkpoints.iterdir()) and not (self.path / "metrics.csv").exists():
-            shutil.rmtree(self.path)
+        """Removes what a training wrote that ended before anything was learned, so that its name is free again.
+
+        Anything else that lies in the folder stays.
+        """
+        for name in ("config.yaml", "log.txt", "metrics.csv"):
+            (self.path / name).unlink(missing_ok=True)
+        for folder in (self.checkpoints, self.path):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
 
     def write_results(self, results: dict[str, Any]) -> None:
         """Writes `results.json` in one piece."""
