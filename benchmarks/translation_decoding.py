@@ -96,9 +96,7 @@ def ctranslate2(sizes: Sizes, beam: int, compute_type: str = "float32") -> Decod
     def run(batch: Batch, lengths: Tensor) -> int:
         length = round(float(lengths.float().mean()))
         source = [[str(token) for token in row if token != PAD] for row in batch.source.tolist()]
-        found = translator.translate_batch(
-            source, beam_size=beam, min_decoding_length=length, max_decoding_length=length
-        )
+        found = translator.translate_batch(source, beam_size=beam, min_decoding_length=length, max_decoding_length=length)
         return sum(len(result.hypotheses[0]) for result in found)
 
     return run

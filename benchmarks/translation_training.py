@@ -130,9 +130,7 @@ class XTransformers(Contender):
             "token_emb": embedding,
         }
         self.encoder = TransformerWrapper(**wrapper, return_only_embed=True, attn_layers=Encoder(**layers))
-        self.decoder = TransformerWrapper(
-            **wrapper, tie_embedding=True, attn_layers=Decoder(**layers, cross_attend=True)
-        )
+        self.decoder = TransformerWrapper(**wrapper, tie_embedding=True, attn_layers=Decoder(**layers, cross_attend=True))
 
     def loss(self, batch: Batch) -> Tensor:
         memory = self.encoder(batch.source, mask=batch.keep)

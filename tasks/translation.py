@@ -162,5 +162,7 @@ class Translation(Task):
         stack = self.network.encoder if side == "source" else self.network.decoder
         for number, ids in enumerate(encoded, 1):
             if stack.limit is not None and len(ids) + 1 > stack.limit:
-                raise LineError(number, f"has {len(ids) + 1} tokens, but the model was trained with `model.max_length` {stack.limit}")
+                raise LineError(
+                    number, f"has {len(ids) + 1} tokens, but the model was trained with `model.max_length` {stack.limit}"
+                )
         return encoded

@@ -84,5 +84,7 @@ def test_the_source_folder_does_not_shadow_the_standard_library() -> None:
 
 @pytest.mark.parametrize("code", ["import polyformer", "import polyformer.cli; polyformer.cli.main(['--help'])"])
 def test_the_start_is_light(code: str) -> None:
-    check = f"import sys; {code}; heavy = {{'torch', 'lightning', 'datasets', 'numpy'}} & set(sys.modules); assert not heavy, heavy"
+    check = (
+        f"import sys; {code}; heavy = {{'torch', 'lightning', 'datasets', 'numpy'}} & set(sys.modules); assert not heavy, heavy"
+    )
     subprocess.run([sys.executable, "-c", check], check=True, capture_output=True)

@@ -87,7 +87,15 @@ def test_positions_by_one_word(tmp_path: Path, position: str, place: str) -> Non
     words = ["--model.position", position, "--model.norm_place", place, "--trainer.max_steps", "3"]
     assert fit(tmp_path, *words, "--trainer.val_check_interval", "3") == 0
     (tmp_path / "lines").write_text("forty-two\nsix\n")
-    use = ["predict", "--ckpt_path", str(tmp_path / "run"), "--input", str(tmp_path / "lines"), "--output", str(tmp_path / "out")]
+    use = [
+        "predict",
+        "--ckpt_path",
+        str(tmp_path / "run"),
+        "--input",
+        str(tmp_path / "lines"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
     assert main([*use, "--debug"]) == 0
     assert len((tmp_path / "out").read_text().splitlines()) == 2
     stored = torch.load(tmp_path / "run" / "checkpoints" / "best.ckpt", weights_only=True)["polyformer"]["settings"]
@@ -117,7 +125,16 @@ def test_what_became_of_the_examples_is_said(tmp_path: Path) -> None:
 
 
 def test_a_text_longer_than_the_positions_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--model.position", "Learned", "--model.max_length", "100", "--trainer.max_steps", "1", "--trainer.val_check_interval", "1"]
+    words = [
+        "--model.position",
+        "Learned",
+        "--model.max_length",
+        "100",
+        "--trainer.max_steps",
+        "1",
+        "--trainer.val_check_interval",
+        "1",
+    ]
     assert fit(tmp_path, *words) == 0
     (tmp_path / "lines").write_text("forty-two\n" + "seven " * 40 + "\n")
     assert main(["predict", "--ckpt_path", str(tmp_path / "run"), "--input", str(tmp_path / "lines")]) == 1

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from polyformer.data import BatchLoader, BatchSettings, TokenBatches, read_examples
 
 
@@ -34,9 +35,7 @@ def same(left: list[Any], right: list[Any]) -> bool:
 @pytest.mark.parametrize("columns", [1, 2, 3])
 @pytest.mark.parametrize("limits", [{}, {"max_examples": 7}, {"at_least": 4}, {"shuffle": False}])
 @pytest.mark.parametrize("tokens", [1, 40, 300, 10**6])
-def test_every_epoch_has_each_example_once_and_the_same_length(
-    columns: int, limits: dict[str, Any], tokens: int
-) -> None:
+def test_every_epoch_has_each_example_once_and_the_same_length(columns: int, limits: dict[str, Any], tokens: int) -> None:
     table = lengths(columns=columns)
     batches = TokenBatches(table, tokens=tokens, **limits)
     for epoch in range(4):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from polyformer.data import ColumnLimits, EncodedDataset, Report, apply_limits, cached_tokenizer, encoded_dataset
 from polyformer.data.cache import cache_folder, file_digest
 from polyformer.text import TokenizerSettings
@@ -116,9 +117,7 @@ def test_a_killed_process_leaves_nothing_that_is_loaded(cache: Path) -> None:
 def test_no_examples_is_a_fault() -> None:
     with pytest.raises(ValueError, match="train data: no examples were found"):
         Source([]).encoded()
-    with pytest.raises(
-        ValueError, match=r"train data: no examples are left \(0 examples; dropped: 2 with an empty field\)"
-    ):
+    with pytest.raises(ValueError, match=r"train data: no examples are left \(0 examples; dropped: 2 with an empty field\)"):
         Source(["", ""]).encoded(ColumnLimits({"ids": 3}))
 
 
@@ -155,6 +154,4 @@ def test_tokenizers_are_trained_once(tmp_path: Path) -> None:
     cached_tokenizer(texts, TokenizerSettings(kind="byte"), {"key": 1})
     assert len(reads) == 3
     first.save(tmp_path / "t.json")
-    assert (
-        cached_tokenizer(texts, TokenizerSettings(path=str(tmp_path / "t.json")), {}).fingerprint == first.fingerprint
-    )
+    assert cached_tokenizer(texts, TokenizerSettings(path=str(tmp_path / "t.json")), {}).fingerprint == first.fingerprint

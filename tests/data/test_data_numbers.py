@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from polyformer.data import SpelledNumbers, number_pairs, spell
 
 
@@ -62,10 +63,7 @@ def test_no_two_numbers_are_spelled_alike(language: str) -> None:
 
 
 def test_splits_share_no_number() -> None:
-    splits = [
-        {row["source"] for row in number_pairs(name, "german", 100, 1000, 3)}
-        for name in ("train", "validation", "test")
-    ]
+    splits = [{row["source"] for row in number_pairs(name, "german", 100, 1000, 3)} for name in ("train", "validation", "test")]
     assert [len(split) for split in splits] == [100, 100, 100]
     assert len(set.union(*splits)) == 300
     assert list(number_pairs("train", "chinese", 5, 100, 0)) == list(number_pairs("train", "chinese", 5, 100, 0))

@@ -6,6 +6,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
+
 from polyformer.data import BatchSettings, Limits, PairBatch, PairData, PairTokenizerSettings
 from polyformer.text import BOS, EOS, PAD
 
@@ -57,9 +58,7 @@ def test_evaluation_has_the_untouched_texts(tmp_path: Path) -> None:
     batches = list(data.test_dataloader())
     assert sorted(index for batch in batches for index in batch.index.tolist()) == list(range(60))
     assert all(batch.target.shape[1] <= 4 and batch.source.shape[1] <= 3 for batch in batches)
-    references = {
-        index: text for batch in batches for index, text in zip(batch.index.tolist(), batch.target_text, strict=True)
-    }
+    references = {index: text for batch in batches for index, text in zip(batch.index.tolist(), batch.target_text, strict=True)}
     assert [references[at] for at in range(60)] == Path(data.locations["test"][1]).read_text().splitlines()  # type: ignore[index]
     data.dataset("train")
     assert data.reports["test"].truncated > 0 and data.reports["test"].long_dropped == 0
@@ -90,9 +89,7 @@ def test_subword_dropout_is_for_training_only_and_follows_from_the_epoch(tmp_pat
     loader = data.train_dataloader()
     first, second = list(loader), list(loader)
     again = list(pairs(tmp_path, dropout=0.5).train_dataloader())
-    assert all(
-        torch.equal(a.source, b.source) and torch.equal(a.target, b.target) for a, b in zip(first, again, strict=True)
-    )
+    assert all(torch.equal(a.source, b.source) and torch.equal(a.target, b.target) for a, b in zip(first, again, strict=True))
     rows = [
         {index: row.tolist() for batch in epoch for index, row in zip(batch.index.tolist(), batch.source, strict=True)}
         for epoch in (first, second)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+
 from polyformer.data import read_examples
 
 PAIR = {"source": "de", "target": "en"}
@@ -145,9 +146,7 @@ def test_the_hub_gives_nested_columns_and_class_names(monkeypatch: pytest.Monkey
     import datasets
 
     asked = []
-    kinds = datasets.Features(
-        {"t": {"de": datasets.Value("string")}, "label": datasets.ClassLabel(names=["neg", "pos"])}
-    )
+    kinds = datasets.Features({"t": {"de": datasets.Value("string")}, "label": datasets.ClassLabel(names=["neg", "pos"])})
     made = datasets.Dataset.from_list([{"t": {"de": "x"}, "label": 1}], features=kinds)
 
     def load(name: str, config: str | None, split: str) -> datasets.Dataset:
@@ -155,7 +154,5 @@ def test_the_hub_gives_nested_columns_and_class_names(monkeypatch: pytest.Monkey
         return made
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    assert list(read_examples("hub:a/b@c:train[:10%]", {"text": "t.de", "label": "label"})) == [
-        {"text": "x", "label": "pos"}
-    ]
+    assert list(read_examples("hub:a/b@c:train[:10%]", {"text": "t.de", "label": "label"})) == [{"text": "x", "label": "pos"}]
     assert asked == [("a/b", "c", "train[:10%]")]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from polyformer.text import BOS, EOS, KINDS, PAD, SPECIALS, UNK, Assets, Tokenizer, TokenizerSettings, train_tokenizer
 
 NASTY = [
@@ -113,10 +114,7 @@ def test_the_file_gives_the_same_tokenizer(kind: str, tmp_path: Path) -> None:
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
     assert (loaded.kind, len(loaded), loaded.fingerprint) == (kind, len(tokenizer), tokenizer.fingerprint)
     assert loaded.encode(TEXTS[1]) == tokenizer.encode(TEXTS[1])
-    assert (
-        train_tokenizer([], TokenizerSettings(path=str(tmp_path / "tokenizer.json"))).fingerprint
-        == tokenizer.fingerprint
-    )
+    assert train_tokenizer([], TokenizerSettings(path=str(tmp_path / "tokenizer.json"))).fingerprint == tokenizer.fingerprint
 
 
 CODE = """

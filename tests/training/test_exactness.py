@@ -73,7 +73,9 @@ def test_clipping_sees_the_gradient_of_the_mean(data: SpelledNumbers) -> None:
     torch.manual_seed(5)
     start = Translation(data.assets, OPTIONS).state_dict()
     moved = one_step(data, [RAGGED], clip=0.01)
-    total = sum(float((moved[name] - start[name]).square().sum()) for name in dict(Translation(data.assets, OPTIONS).named_parameters()))
+    total = sum(
+        float((moved[name] - start[name]).square().sum()) for name in dict(Translation(data.assets, OPTIONS).named_parameters())
+    )
     assert total**0.5 == pytest.approx(0.5 * 0.01, rel=1e-3)
 
 
@@ -91,7 +93,11 @@ task: Translation
 model: {d_model: 16, num_heads: 2, encoder_layers: 1, decoder_layers: 1, dropout: 0.0}
 data:
   class_path: SpelledNumbers
-  init_args: {train_count: 101, evaluation_count: 23, tokenizer: {kind: character}, batches: {tokens: 600, evaluation_tokens: 200}}
+  init_args:
+    train_count: 101
+    evaluation_count: 23
+    tokenizer: {kind: character}
+    batches: {tokens: 600, evaluation_tokens: 200}
 training: {optimizer: {class_path: SGD, init_args: {lr: 0.5}}, schedule: Constant}
 trainer: {max_steps: 6, val_check_interval: 3, gradient_clip_val: 1.0, log_every_n_steps: 1, accelerator: cpu}
 """

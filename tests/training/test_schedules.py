@@ -50,7 +50,9 @@ def test_a_decay_needs_an_end() -> None:
         Cosine(Horizon(steps=None, d_model=8))(3)
 
 
-@pytest.mark.parametrize(("kind", "arguments"), [(Constant, {"warmup": -1}), (Noam, {"warmup": 0}), (WarmupStableDecay, {"decay": 0.0})])
+@pytest.mark.parametrize(
+    ("kind", "arguments"), [(Constant, {"warmup": -1}), (Noam, {"warmup": 0}), (WarmupStableDecay, {"decay": 0.0})]
+)
 def test_bad_values_are_refused(kind: type[Schedule], arguments: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must"):
         kind(HORIZON, **arguments)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ SCORE = """platform score --ckpt_path PATH [--input FILE] [--output FILE] [--jso
   The log-probability (in nats) of each line; for translation a line is source, tab, target.
   --json adds the number of tokens and the perplexity per token."""
 
-TOKENIZER = """platform tokenizer train --output FILE --input FILES ... [--kind KIND] [--vocab_size N] [--min_frequency N] [--lowercase]
+TOKENIZER = """platform tokenizer train --output FILE [--kind KIND] [--vocab_size N] [--min_frequency N] [--lowercase] --input FILES ...
 platform tokenizer show PATH [--input FILE]
 
   train   makes a tokenizer from text files, one text a line (.gz too)

@@ -26,6 +26,7 @@ def quiet() -> None:
         ".*exists and is not empty.*",
         ".*is smaller than the logging interval.*",
         ".*GPU available but not used.*",
+        ".*dataloader is not resumable.*",  # the position is in the data module's state
     ):
         warnings.filterwarnings("ignore", message=pattern)
 

@@ -20,7 +20,9 @@ def parse_settings(words: list[str]) -> tuple[TaskParser, Namespace]:
     """
     name = _task_name(words)
     if name is None:
-        raise UsageError("no task is given: use --config FILE with a `task:` in it, or --task NAME; `platform tasks` lists them")
+        raise UsageError(
+            "no task is given: use --config FILE with a `task:` in it, or --task NAME; `platform tasks` lists them"
+        )
     try:
         parser = TaskParser(task_class(name))
     except ValueError as error:

@@ -103,9 +103,7 @@ def encoded_dataset(
     return EncodedDataset(datasets.Dataset.from_file(str(folder / "rows.arrow")), report)
 
 
-def cached_tokenizer(
-    texts: Callable[[], Iterable[str]], settings: TokenizerSettings, key: Mapping[str, Any]
-) -> Tokenizer:
+def cached_tokenizer(texts: Callable[[], Iterable[str]], settings: TokenizerSettings, key: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer trained on texts, from the cache if it was trained before; `key` says what the texts are."""
     if settings.path is not None:
         return Tokenizer.load(settings.path)

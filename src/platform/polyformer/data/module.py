@@ -11,7 +11,6 @@ import datasets
 import lightning
 import numpy as np
 import pyarrow.compute
-from lightning.pytorch.utilities import rank_zero_only
 from numpy.typing import NDArray
 
 from polyformer.data.batches import BatchSettings, TokenBatches
@@ -158,7 +157,7 @@ class DataModule(lightning.LightningDataModule, ABC):
         for split in wanted:
             if self.contents(split) is not None:
                 self.dataset(split)
-                if rank_zero_only.rank == 0:
+                if self._ranks()[0] == 0:
                     log.info("%s data: %s", split, self.reports[split])
 
     def batches_per_epoch(self, world: int = 1) -> int:
@@ -173,7 +172,9 @@ class DataModule(lightning.LightningDataModule, ABC):
         rank, world = self._ranks()
         plan = self._training_plan(world)
         if rank == 0:
-            said = f"{len(plan):,} batches of about {self.batches.tokens:,} tokens, {plan.padding(0):.1%} of their places padding"
+            said = (
+                f"{len(plan):,} batches of about {self.batches.tokens:,} tokens, {plan.padding(0):.1%} of their places padding"
+            )
             log.info("train data: %s", said)
         rows = self.dataset("train").select_columns(self.training_columns())
         limit = self._limit(len(plan)) if self.total_batches is None else None

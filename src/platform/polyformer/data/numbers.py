@@ -109,9 +109,7 @@ def number_pairs(split: str, language: Language, count: int, limit: int, seed: i
     tenth = limit // 10
     share = {"validation": order[:tenth], "test": order[tenth : 2 * tenth], "train": order[2 * tenth :]}[split]
     if count > len(share):
-        raise ValueError(
-            f"{count:,} {split} numbers are wanted, but a `limit` of {limit:,} leaves {len(share):,} for it"
-        )
+        raise ValueError(f"{count:,} {split} numbers are wanted, but a `limit` of {limit:,} leaves {len(share):,} for it")
     for number in share[:count].tolist():
         yield {"source": spell(number, "english"), "target": spell(number, language)}
 
@@ -147,9 +145,7 @@ class SpelledNumbers(PairData):
 
     def contents(self, split: str) -> list[str]:
         """What the pairs follow from."""
-        return [
-            f"{self.counts[split]} numbers below {self.limit} in {self.language}, {split}"
-        ]
+        return [f"{self.counts[split]} numbers below {self.limit} in {self.language}, {split}"]
 
 
 SPELLERS: dict[str, Callable[[int], str]] = {"english": _english, "german": _german, "chinese": _chinese}

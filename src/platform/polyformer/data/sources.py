@@ -36,9 +36,7 @@ def read_examples(location: Location, columns: Mapping[str, str | int]) -> Itera
     paths = [location] if isinstance(location, str) else list(location)
     if len(paths) > 1:
         if len(paths) != len(columns):
-            raise ValueError(
-                f"{len(paths)} files ({', '.join(paths)}) for {len(columns)} columns ({', '.join(columns)})"
-            )
+            raise ValueError(f"{len(paths)} files ({', '.join(paths)}) for {len(columns)} columns ({', '.join(columns)})")
         return _aligned(paths, list(columns))
     if not paths:
         raise ValueError("the list of files is empty")

@@ -50,9 +50,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 while not (match := QUOTED.match(text, at)):
                     following = next(lines, None)
                     if following is None:
-                        raise ValueError(
-                            f'{path}, line {number}: a quote (") opens here and is never closed before a comma'
-                        )
+                        raise ValueError(f'{path}, line {number}: a quote (") opens here and is never closed before a comma')
                     text += "\n" + following[1]
                 fields.append(match.group(1).replace('""', '"'))
                 at = match.end() + 1
@@ -94,9 +92,7 @@ def _read_jsonl(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
 def _read_json(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
     rows = _parse("\n".join(read_lines(path)), str(path))
     if not isinstance(rows, list):
-        raise ValueError(
-            f"{path}: a .json file must hold one list of objects (name it .jsonl if each line is an object)"
-        )
+        raise ValueError(f"{path}: a .json file must hold one list of objects (name it .jsonl if each line is an object)")
     for number, row in enumerate(rows, 1):
         yield pick(row, columns, f"{path}, object {number}")
 

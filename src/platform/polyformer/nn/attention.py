@@ -31,9 +31,7 @@ class FullAttention(Mixer):
 
     doors: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
 
-    def __init__(
-        self, shape: Shape, num_kv_heads: int | None = None, dropout: float | None = None, bias: bool = True
-    ) -> None:
+    def __init__(self, shape: Shape, num_kv_heads: int | None = None, dropout: float | None = None, bias: bool = True) -> None:
         super().__init__()
         self.shape, self.num_kv_heads = shape, kv_heads(shape, num_kv_heads)
         self.project = nn.Linear(shape.d_model, (shape.num_heads + 2 * self.num_kv_heads) * shape.d_head, bias)

@@ -15,9 +15,7 @@ __all__ = ["train_tokenizer"]
 
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\u3005\u30fc"
 # No piece holds both "<" and a letter, so neither "<pad>" nor the byte "<0x0A>" can ever come out of a text.
-SUBWORDS = (
-    rf"[{UNSPACED}]+| ?(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}])+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+|\s+(?!\S)|\s+"
-)
+SUBWORDS = rf"[{UNSPACED}]+| ?(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}])+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+|\s+(?!\S)|\s+"
 WORDS = r" ?\S+"
 PUNCTUATED = r" ?<unk>(?!\S)| ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -117,9 +115,7 @@ def _train_wordpiece(texts: list[str], settings: TokenizerSettings, progress: bo
     alphabet = _alphabet(texts, settings, len(SPECIALS))
     vocabulary = _merges(_without_rare(texts, alphabet), settings, SPECIALS, alphabet, progress)["vocab"]
     # The word's first piece has its space, so the others need no "##".
-    model = models.WordPiece(
-        vocabulary, unk_token=SPECIALS[UNK], max_input_chars_per_word=200, continuing_subword_prefix=""
-    )
+    model = models.WordPiece(vocabulary, unk_token=SPECIALS[UNK], max_input_chars_per_word=200, continuing_subword_prefix="")
     return _assemble(model, SUBWORDS, settings)
 
 
@@ -128,9 +124,7 @@ def _train_unigram(texts: list[str], settings: TokenizerSettings, progress: bool
     alphabet = _alphabet(texts, settings, len(held))
     _check_size(settings, len(held) + len(alphabet) + 2, f"{len(held)} fixed tokens and {len(alphabet)} characters")
     model = _assemble(models.Unigram(), SUBWORDS, settings)
-    trainer = trainers.UnigramTrainer(
-        vocab_size=settings.vocab_size - len(held), show_progress=progress, unk_token=None
-    )
+    trainer = trainers.UnigramTrainer(vocab_size=settings.vocab_size - len(held), show_progress=progress, unk_token=None)
     known = _without_rare(texts, alphabet)
     model.train_from_iterator(known, trainer, length=len(known))
     trained = _settled(json.loads(model.to_str())["model"]["vocab"])

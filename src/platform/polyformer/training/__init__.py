@@ -61,14 +61,53 @@ __all__ = [
 ]
 
 MODULES = {
-    "checkpoints": ("AtomicCheckpointIO", "Checkpoints", "find_checkpoint", "read_checkpoint",),
-    "losses": ("TokenLoss", "linear_cross_entropy",),
-    "memory": ("keep_freed_memory", "peak_memory",),
-    "progress": ("Meter", "describe", "log",),
-    "recipe": ("Averaging", "FusedAdamW", "OptimizerFactory", "Recipe", "parameter_groups",),
-    "run": ("MetricsFile", "RunFolder",),
-    "schedules": ("Constant", "Cosine", "Horizon", "InverseSquareRoot", "Linear", "Noam", "Schedule", "ScheduleFactory", "WarmupStableDecay",),
-    "task": ("Answer", "LineError", "Loss", "Task",),
+    "checkpoints": (
+        "AtomicCheckpointIO",
+        "Checkpoints",
+        "find_checkpoint",
+        "read_checkpoint",
+    ),
+    "losses": (
+        "TokenLoss",
+        "linear_cross_entropy",
+    ),
+    "memory": (
+        "keep_freed_memory",
+        "peak_memory",
+    ),
+    "progress": (
+        "Meter",
+        "describe",
+        "log",
+    ),
+    "recipe": (
+        "Averaging",
+        "FusedAdamW",
+        "OptimizerFactory",
+        "Recipe",
+        "parameter_groups",
+    ),
+    "run": (
+        "MetricsFile",
+        "RunFolder",
+    ),
+    "schedules": (
+        "Constant",
+        "Cosine",
+        "Horizon",
+        "InverseSquareRoot",
+        "Linear",
+        "Noam",
+        "Schedule",
+        "ScheduleFactory",
+        "WarmupStableDecay",
+    ),
+    "task": (
+        "Answer",
+        "LineError",
+        "Loss",
+        "Task",
+    ),
 }
 
 

@@ -79,7 +79,9 @@ class TaskParser:
         parser = ArgumentParser(exit_on_error=False, prog="platform fit", default_env=False)
         parser.add_argument("--config", action="config", help="YAML file with any of the keys below; may be repeated")
         parser.add_argument("--seed", type=int, default=0, help="decides initial weights, dropout and the order of the data")
-        parser.add_subclass_arguments(task, "task", skip={"assets", "options"}, instantiate=False, help="the task and its options")
+        parser.add_subclass_arguments(
+            task, "task", skip={"assets", "options"}, instantiate=False, help="the task and its options"
+        )
         parser.add_class_arguments(task.model_class, "model")
         parser.add_subclass_arguments(task.data_class, "data", help="where the data is and how it is cut into batches")
         parser.add_class_arguments(Recipe, "training")
@@ -170,4 +172,3 @@ def check_classes(settings: Any, where: str) -> None:
     if isinstance(settings, list):
         for value in settings:
             check_classes(value, where)
-

@@ -91,7 +91,11 @@ class Meter(Callback):
                 self._bar.update(self._bar_task, description=shown)
             log.log(
                 logging.DEBUG if self._bar is not None else logging.INFO,
-                "step %d of %d  %s  %.0f s", trainer.global_step, trainer.max_steps, shown, seconds,
+                "step %d of %d  %s  %.0f s",
+                trainer.global_step,
+                trainer.max_steps,
+                shown,
+                seconds,
             )
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:

@@ -82,9 +82,7 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
     >>> [len(group["params"]) for group in parameter_groups(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))]
     [1, 3]
     """
-    decayed = {
-        id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Linear) and layer.weight.requires_grad
-    }
+    decayed = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Linear) and layer.weight.requires_grad}
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in parameters if id(parameter) in decayed]
     others = [parameter for parameter in parameters if id(parameter) not in decayed]

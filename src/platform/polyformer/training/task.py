@@ -151,9 +151,7 @@ class Task(LightningModule):
         for group, given in zip(scheduler.optimizer.param_groups, self._given_options, strict=True):
             group.update(given)
         scheduler.base_lrs = [options["initial_lr"] for options in self._given_options]
-        for group, base, factor in zip(
-            scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
-        ):
+        for group, base, factor in zip(scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True):
             group["lr"] = base * factor(scheduler.last_epoch)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:

@@ -1,0 +1,72 @@
+"""A head in the user's own folder: found, trained, used there, and refused elsewhere."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polyformer.cli import main
+
+from .small import SMALL
+
+HEAD = '''
+"""Translation that shouts."""
+
+from collections.abc import Sequence
+
+from polyformer.tasks.translation import Translation
+from polyformer.training import Answer
+
+__all__ = ["Shouting"]
+
+
+class Shouting(Translation):
+    """Answers in capitals.
+
+    Args:
+        assets: Tokenizers "source" and "target".
+        options: The network.
+        ending: What follows each answer.
+    """
+
+    def __init__(self, assets, options, ending: str = "!") -> None:
+        super().__init__(assets, options)
+        self.ending = ending
+
+    def answer(self, lines: Sequence[str]) -> list[Answer]:
+        return [Answer(answer.text.upper() + self.ending) for answer in super().answer(lines)]
+'''
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "shouting.py").write_text(HEAD)
+    config = SMALL.replace("task: Translation", "task: {class_path: Shouting, init_args: {ending: '?'}}")
+    (tmp_path / "shouting.yaml").write_text(config)
+    yield tmp_path
+    for name in [name for name in sys.modules if name == "tasks" or name.startswith("tasks.")]:
+        del sys.modules[name]
+
+
+def test_a_local_head_lives(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks"]) == 0
+    assert "Shouting" in capsys.readouterr().out
+    assert main(["fit", "--config", "shouting.yaml", "--run", "loud", "--trainer.max_steps", "2", "--debug"]) == 0
+    assert (project / "runs" / "loud" / "results.json").is_file()
+    (project / "lines").write_text("forty-two\n")
+    use = ["predict", "--ckpt_path", str(project / "runs" / "loud"), "--input", str(project / "lines")]
+    assert main([*use, "--debug"]) == 0
+    said = capsys.readouterr().out
+    assert said.endswith("?\n") and said == said.upper()
+    (project / "elsewhere").mkdir()
+    monkeypatch.chdir(project / "elsewhere")
+    for name in [name for name in sys.modules if name == "tasks" or name.startswith("tasks.")]:
+        del sys.modules[name]
+    assert main(use) == 1
+    assert "refused, since it names `tasks.shouting.Shouting`" in capsys.readouterr().err
