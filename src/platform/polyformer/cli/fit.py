@@ -47,7 +47,7 @@ def fit(words: list[str]) -> int:
             log.info("run %s: %s", run.path, " ".join(["platform fit", *words]))
         results = Fitting(parser.build(settings), settings.trainer, run).fit(resume)
     except BaseException:
-        if first and not (run.checkpoints / "last.ckpt").exists() and not resume:
+        if first and not resume and not (run.path / "metrics.csv").exists():
             run.discard()
         elif first:
             log.info("stopped; go on with: platform fit --run %s --resume", run.name)

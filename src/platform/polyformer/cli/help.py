@@ -42,10 +42,11 @@ SCORE = """platform score --ckpt_path PATH [--input FILE] [--output FILE] [--jso
   The log-probability (in nats) of each line; for translation a line is source, tab, target.
   --json adds the number of tokens and the perplexity per token."""
 
-TOKENIZER = """platform tokenizer train --output FILE [--kind KIND] [--vocab_size N] [--min_frequency N] [--lowercase] --input FILES ...
+TOKENIZER = """platform tokenizer train --output FILE [--kind KIND] [--vocab_size N] [--lowercase] --input FILES ...
 platform tokenizer show PATH [--input FILE]
 
   train   makes a tokenizer from text files, one text a line (.gz too)
+          --min_frequency N leaves out what is seen less often (2)
           kinds: bpe, byte_bpe, unigram, wordpiece, word, word_punctuation, character, byte
   show    how lines are cut, and whether decoding gives them back; PATH is a tokenizer, a checkpoint or a run folder"""
 

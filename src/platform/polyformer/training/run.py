@@ -49,7 +49,7 @@ class RunFolder:
 
         Anything else that lies in the folder stays.
         """
-        for name in ("config.yaml", "log.txt", "metrics.csv"):
+        for name in ("config.yaml", "log.txt"):
             (self.path / name).unlink(missing_ok=True)
         for folder in (self.checkpoints, self.path):
             if folder.is_dir() and not any(folder.iterdir()):
