@@ -75,3 +75,14 @@ def test_a_number_written_without_a_point_is_a_number(tmp_path: Path) -> None:
     parser, settings = parse_settings(["--config", str(file)])
     optimizer = parser.build(settings).recipe.optimizer([torch.nn.Parameter(torch.zeros(2))])
     assert optimizer.param_groups[0]["lr"] == 1e-3
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+def test_a_class_takes_no_arguments_of_the_default_it_replaces(tmp_path: Path, in_file: bool) -> None:
+    """A constant rate would otherwise warm up for the 4,000 steps of the default schedule."""
+    file = tmp_path / "constant.yaml"
+    file.write_text("task: Translation\n" + ("training: {schedule: Constant, optimizer: AdamW}\n" if in_file else ""))
+    words = [] if in_file else ["--training.schedule", "Constant", "--training.optimizer=AdamW"]
+    _, settings = parse_settings(["--config", str(file), *words])
+    assert settings.training.schedule.init_args.warmup == 0
+    assert settings.training.optimizer.init_args.eps == 1e-8

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
@@ -69,8 +70,8 @@ def test_public_names_are_listed_and_documented(name: str) -> None:
         return
     for public in module.__all__:
         value = getattr(module, public)
-        if isinstance(value, type) or callable(value):
-            assert getattr(value, "__doc__", None), f"{name}.{public} has no docstring"
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__doc__, f"{name}.{public} has no docstring"
 
 
 def test_files_are_short() -> None:

@@ -39,6 +39,12 @@ class Shouting(Translation):
 '''
 
 
+def forget() -> None:
+    """Lets `tasks` be imported anew: pytest itself imports the library's folder under that name."""
+    for name in [name for name in sys.modules if name == "tasks" or name.startswith("tasks.")]:
+        del sys.modules[name]
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
@@ -49,9 +55,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "tasks" / "shouting.py").write_text(HEAD)
     config = SMALL.replace("task: Translation", "task: {class_path: Shouting, init_args: {ending: '?'}}")
     (tmp_path / "shouting.yaml").write_text(config)
+    forget()
     yield tmp_path
-    for name in [name for name in sys.modules if name == "tasks" or name.startswith("tasks.")]:
-        del sys.modules[name]
+    forget()
 
 
 def test_a_local_head_lives(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +72,6 @@ def test_a_local_head_lives(project: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert said.endswith("?\n") and said == said.upper()
     (project / "elsewhere").mkdir()
     monkeypatch.chdir(project / "elsewhere")
-    for name in [name for name in sys.modules if name == "tasks" or name.startswith("tasks.")]:
-        del sys.modules[name]
+    forget()
     assert main(use) == 1
     assert "refused, since it names `tasks.shouting.Shouting`" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_padding_and_mates_do_not_change_a_loss(data: SpelledNumbers) -> None:
     whole = task.loss(batch(data, RAGGED))
     single = [task.loss(batch(data, [row])) for row in RAGGED]
     assert int(whole.count) == sum(int(part.count) for part in single)
-    assert float(whole.total) == pytest.approx(sum(float(part.total) for part in single), rel=1e-5)
+    assert whole.total.item() == pytest.approx(sum(part.total.item() for part in single), rel=1e-5)
 
 
 CONFIG = """

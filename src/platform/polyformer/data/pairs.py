@@ -124,7 +124,7 @@ class PairData(DataModule):
 
     def __init__(
         self,
-        train: str | list[str] | None,
+        train: str | list[str] | None = None,
         validation: str | list[str] | None = None,
         test: str | list[str] | None = None,
         source: str | int = "source",

@@ -34,6 +34,10 @@ TRAINER_OWNED = {
 """Arguments of the Trainer that Polyformer sets itself; they are no keys of `trainer:`."""
 
 
+CLASS_KEYS = ("training.optimizer", "training.schedule", "model.mixer", "model.cross", "model.feed_forward", "model.position")
+"""Keys that name a class and have a default; see :func:`named_classes`."""
+
+
 @dataclass(frozen=True)
 class Built:
     """What settings describe, before weights and data are made."""
@@ -87,7 +91,7 @@ class TaskParser:
         parser.add_class_arguments(Recipe, "training")
         parser.add_class_arguments(Trainer, "trainer", skip=TRAINER_OWNED, instantiate=False)
         parser.set_defaults({"task": task.__name__, "data": task.data_class.__name__})
-        self.parser = parser
+        self.parser, self.defaults = parser, parser.get_defaults()
 
     def classes_for(self, key: str) -> list[str]:
         """The classes that the value of a key may name."""
@@ -105,9 +109,10 @@ class TaskParser:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
+                self.parser.set_defaults(named_classes(arguments, CLASS_KEYS))
                 return self.parser.parse_args(arguments)
-        except (ArgumentError, TypeError) as error:
-            raise explain(error, self.parser.get_defaults(), self.classes_for) from error
+        except (ArgumentError, TypeError, ValueError) as error:
+            raise explain(error, self.defaults, self.classes_for) from error
 
     def plain(self, namespace: Namespace) -> dict[str, Any]:
         """Settings as dictionaries, lists and scalars; they give the same when parsed again."""
@@ -121,6 +126,28 @@ class TaskParser:
         made = self.parser.instantiate(namespace)
         arguments = dict(vars(made.task.init_args)) if "init_args" in made.task else {}
         return Built(self.task, made.model, arguments, made.data, made.training, self.plain(namespace))
+
+
+def named_classes(arguments: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
+    """The class that the words, or the config files among them, name for each key.
+
+    Made the parser's defaults, they keep the arguments of the former default class from reaching another class that
+    happens to take arguments of the same name: a schedule would inherit a warm-up that nobody asked for.
+    """
+    found: dict[str, Any] = {}
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        option, equals, value = word.partition("=")
+        value = value if equals else following
+        if option == "--config":
+            content = yaml.safe_load(Path(value).read_text(encoding="utf-8") if "\n" not in value else value)
+            for key in keys:
+                group, _, name = key.partition(".")
+                chosen = (content.get(group) or {}).get(name)
+                chosen = chosen.get("class_path") if isinstance(chosen, dict) else chosen
+                found |= {key: chosen} if chosen else {}
+        elif option.removeprefix("--") in keys:
+            found[option.removeprefix("--")] = value
+    return {key: {"class_path": value} for key, value in found.items()}
 
 
 def all_subclasses(kind: type) -> list[type]:

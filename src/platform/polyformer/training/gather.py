@@ -10,6 +10,7 @@ __all__ = ["gather_objects", "sum_over_ranks"]
 def sum_over_ranks(sums: dict[str, Tensor]) -> dict[str, float]:
     """Adds up named scalars over all ranks; a rank that saw nothing may lack names that others have.
 
+    >>> import torch
     >>> sum_over_ranks({"count": torch.tensor(3)})
     {'count': 3.0}
     """

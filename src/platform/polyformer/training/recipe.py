@@ -35,6 +35,8 @@ class FusedAdamW(torch.optim.AdamW):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+        # Gradients of 16-mixed are then unscaled before they are weighted and clipped, not inside the fused update.
+        self._step_supports_amp_scaling = False
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,7 @@ class Task(LightningModule):
         if not sums.get("count"):
             raise ValueError(f"the {split} split has no examples")
         metrics = self.measure(sums, records, split)
-        self.log_dict({f"{split}/{name}": value for name, value in metrics.items()}, rank_zero_only=False)
+        self.log_dict({f"{split}/{name}": value for name, value in metrics.items()}, logger=False)
         self.shown, self.example = self.samples(records), self.try_line(records)
 
     # ---- checkpoints
