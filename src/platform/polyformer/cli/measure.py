@@ -16,15 +16,15 @@ __all__ = ["test", "validate"]
 
 def validate(words: list[str]) -> int:
     """Measures on the validation data."""
-    return _measure(words, "validation", "val")
+    return _measure(words, "validation")
 
 
 def test(words: list[str]) -> int:
     """Measures on the test data."""
-    return _measure(words, "test", "test")
+    return _measure(words, "test")
 
 
-def _measure(words: list[str], split: str, prefix: str) -> int:
+def _measure(words: list[str], split: str) -> int:
     quiet()
     show_log()
     file, place = option(words, "--json"), option(list(words), "--ckpt_path")
@@ -34,13 +34,12 @@ def _measure(words: list[str], split: str, prefix: str) -> int:
     trainer = make_trainer(None, callbacks=[Meter()])
     run = trainer.test if split == "test" else trainer.validate
     run(task, datamodule=built.data, verbose=False)
-    metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith(prefix)}
-    for name, value in metrics.items():
+    for name, value in task.metrics.items():
         print(f"{name}\t{value:.6g}")
     for name, signature in task.signatures().items():
         print(f"{name} signature\t{signature}")
     print(f"{split} data: {built.data.reports[split]}", file=sys.stderr)
     if file is not None:
-        content = {"checkpoint": place, "metrics": metrics, "signatures": task.signatures()}
+        content = {"checkpoint": place, "metrics": task.metrics, "signatures": task.signatures()}
         Path(file).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0

@@ -1,7 +1,7 @@
 """The mean of the weights at several validations."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -35,9 +35,10 @@ class CheckpointMean(Callback):
         self.kept = [(value, step) for value, step in state_dict["kept"]]
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.state.fn != "fit" or self.monitor not in trainer.callback_metrics:
+        metrics: dict[str, float] = cast(Any, pl_module).metrics
+        if trainer.state.fn != "fit" or self.monitor not in metrics:
             return
-        entry = (self.sign * float(trainer.callback_metrics[self.monitor]), trainer.global_step)
+        entry = (self.sign * metrics[self.monitor], trainer.global_step)
         order = sorted([*self.kept, entry], key=lambda kept: -kept[1] if self.kind == "last" else kept)
         dropped, self.kept = order[self.count :], order[: self.count]
         if not trainer.is_global_zero:

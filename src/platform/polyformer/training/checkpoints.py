@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
@@ -110,7 +110,7 @@ class Checkpoints(Callback):
         """
         if trainer.state.fn != "fit" or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        metrics: dict[str, float] = cast(Any, pl_module).metrics
         if self.monitor not in metrics:
             raise ValueError(f"`training.monitor` is {self.monitor}, but the metrics are {', '.join(sorted(metrics))}")
         step, before = trainer.global_step, list(self.ranking)

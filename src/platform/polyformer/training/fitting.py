@@ -125,11 +125,10 @@ class Fitting:
             return
         task.load_state_dict(averaging.mean())
         trainer.validate(task, datamodule=self.data, verbose=False)
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
-        better = checkpoints.is_better(metrics[checkpoints.monitor])
+        better = checkpoints.is_better(task.metrics[checkpoints.monitor])
         log.info("mean of the %s %d: %s", averaging.kind, len(averaging.kept), "kept as best" if better else "not better")
         if better:
-            checkpoints.best_metrics = metrics
+            checkpoints.best_metrics = task.metrics
             trainer.save_checkpoint(self.run.checkpoints / "best.ckpt")
         if trainer.is_global_zero:
             averaging.clean()
@@ -143,7 +142,7 @@ class Fitting:
             return {}
         log.info("testing %s", best.name)
         trainer.test(task, datamodule=self.data, verbose=False)
-        return {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
+        return task.metrics
 
     def _results(self, task: Task, trainer: Trainer, meter: Meter, metrics: dict[str, float]) -> dict[str, Any]:
         seconds = meter.elapsed()

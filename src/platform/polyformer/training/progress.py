@@ -120,7 +120,7 @@ class Meter(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.sanity_checking:
             return
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        metrics = pl_module.metrics
         record = {**metrics, "tokens": float(pl_module.tokens_seen), "seconds": self.elapsed()}
         for logger in trainer.loggers:
             logger.log_metrics(record, trainer.global_step)

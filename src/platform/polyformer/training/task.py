@@ -94,6 +94,7 @@ class Task(LightningModule):
         self.recipe = Recipe()
         self.settings: dict[str, Any] = {}
         self.tokens_seen = 0
+        self.metrics: dict[str, float] = {}
         self.shown: list[str] = []
         self.example = ""
         self._given_options: list[dict[str, Any]] = []
@@ -222,7 +223,8 @@ class Task(LightningModule):
         if not sums.get("count"):
             raise ValueError(f"the {split} split has no examples")
         metrics = self.measure(sums, records, split)
-        self.log_dict({f"{split}/{name}": value for name, value in metrics.items()}, logger=False)
+        self.metrics = {f"{split}/{name}": float(value) for name, value in metrics.items()}
+        self.log_dict(self.metrics, logger=False)  # for lightning's callbacks, which round to float32
         self.shown, self.example = self.samples(records), self.try_line(records)
 
     # ---- checkpoints
