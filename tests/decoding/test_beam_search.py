@@ -187,3 +187,29 @@ def test_no_gradient_is_kept() -> None:
             return super().step(tokens)
 
     assert search(Learning([0]), [4], beam=2)
+
+
+class Sure:
+    """A model that is sure of one text; what it holds possible besides is to end too early."""
+
+    text = (2, 3, 4, 2, 3, 4, END)
+
+    def __init__(self) -> None:
+        self.length = 0
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits = torch.full((len(tokens), VOCABULARY), -20.0)
+        logits[:, END] = -8.0
+        logits[:, self.text[min(self.length, 6)]] = 0.0
+        self.length += 1
+        return logits
+
+    def reorder(self, rows: torch.Tensor) -> None:
+        """Every row is alike."""
+
+
+@pytest.mark.parametrize("beam", [1, 2, 3, 5])
+def test_bad_early_ends_do_not_crowd_out_the_right_one(beam: int) -> None:
+    """Five ends, each hopeless, come before the right text is written."""
+    found = beam_search(Sure(), torch.tensor([20]), Search(beam=beam), SYMBOLS)
+    assert found[0][0].tokens == list(Sure.text[:-1])

@@ -102,10 +102,11 @@ def beam_by_hand(toy: Toy, sentence: int, max_length: int, beam: int, alpha: flo
     finished: list[tuple[float, list[int]]] = []
     for length in range(1, max_length + 1):
         best = continuations(toy, sentence, texts, length == max_length)[: 2 * beam]
-        for value, text in best[:beam]:
-            if text[-1] == END and len(finished) < beam:
-                finished.append((value / ((5 + length) / 6) ** alpha, list(text[1:-1])))
-        texts = [(value, text) for value, text in best if text[-1] != END][:beam]
-        if len(finished) == beam:
+        penalty = ((5 + length) / 6) ** alpha
+        ended = [(value / penalty, list(text[1:-1])) for value, text in best[:beam] if text[-1] == END]
+        finished = sorted([*finished, *ended], reverse=True)[:beam]
+        texts = [(value, text) for value, text in best if text[-1] != END]
+        if not texts or (len(finished) == beam and texts[0][0] / penalty <= finished[-1][0]):
             break
+        texts = texts[:beam]
     return [text for _, text in sorted(finished, reverse=True)]

@@ -117,16 +117,24 @@ class _Beams:
     def finish(self, scores: Tensor, origins: Tensor, tokens: Tensor) -> Tensor:
         """Stores the hypotheses that end among the first W candidates; returns (B,) whether a sentence goes on."""
         length, beam = self.tokens.shape[-1], self.search.beam
-        ends = (tokens[:, :beam] == self.symbols.end) & scores[:, :beam].isfinite()
+        penalty, is_end = self.search.penalty(length), tokens == self.symbols.end
+        ends = is_end[:, :beam] & scores[:, :beam].isfinite()
         for group, place in ends.nonzero().tolist():
+            value = float(scores[group, place])
+            history = self.tokens[group, int(origins[group, place]), 1:].tolist()
             done = self.finished[int(self.sentences[group])]
-            if len(done) < beam:
-                value = float(scores[group, place])
-                history = self.tokens[group, int(origins[group, place]), 1:].tolist()
-                done.append(Hypothesis(history, value, value / self.search.penalty(length)))
-        goes_on = [len(self.finished[sentence]) < beam for sentence in self.sentences.tolist()]
-        open_ended = (scores.isfinite() & (tokens != self.symbols.end)).any(dim=1)
-        return torch.tensor(goes_on, device=tokens.device) & open_ended
+            done.append(Hypothesis(history, value, value / penalty))
+            done.sort(key=lambda hypothesis: -hypothesis.score)
+            del done[beam:]
+        best_open = (scores.masked_fill(is_end, -torch.inf).amax(dim=1) / penalty).tolist()
+        pairs = zip(self.sentences.tolist(), best_open, strict=True)
+        goes_on = [best > self._bar(sentence) for sentence, best in pairs]
+        return torch.tensor(goes_on, dtype=torch.bool, device=tokens.device)
+
+    def _bar(self, sentence: int) -> float:
+        """What an open hypothesis must score to be of any use: more than the worst of W that have ended."""
+        done = self.finished[sentence]
+        return done[-1].score if len(done) == self.search.beam else -torch.inf
 
     def advance(self, scores: Tensor, origins: Tensor, tokens: Tensor, goes_on: Tensor) -> Tensor:
         """Keeps the W best unended candidates of sentences that go on; returns (N,) the row each continues."""
@@ -146,8 +154,10 @@ class _Beams:
 def beam_search(stepper: Stepper, max_lengths: Tensor, search: Search, symbols: Symbols) -> list[list[Hypothesis]]:
     """The best texts found for every sentence, best first.
 
-    A sentence is done when as many hypotheses as the beam is wide have ended; one that reaches its longest text is made
-    to end there, the probability of ending included. Sentences that are done leave the batch, so that neither their
+    A sentence is done when as many hypotheses as the beam is wide have ended, and the best open one scores less, at its
+    present length, than the worst of them. (To stop at the first W ends would let the bad guesses that a sure model has
+    beside its good one fill the places before that one ends.) A hypothesis that reaches its longest text is made to end
+    there, the probability of ending included. Sentences that are done leave the batch, so that neither their
     mates nor ``n_best`` change a result.
 
     Args:
@@ -167,7 +177,7 @@ def beam_search(stepper: Stepper, max_lengths: Tensor, search: Search, symbols: 
         rows = beams.advance(*candidates, beams.finish(*candidates))
         if len(rows) and not (len(rows) == len(newest) and search.beam == 1):
             stepper.reorder(rows)
-    return [sorted(done, key=lambda hypothesis: -hypothesis.score)[: search.n_best] for done in beams.finished]
+    return [done[: search.n_best] for done in beams.finished]
 
 
 def _top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
