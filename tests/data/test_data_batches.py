@@ -1,6 +1,5 @@
 """Batches of about N tokens, and serving them from any position on."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +8,6 @@ import pytest
 import torch
 
 from polyformer.data import BatchLoader, BatchSettings, TokenBatches, read_examples
-
-
-@pytest.fixture(scope="module")
-def corpora() -> Path:
-    """The folder of real corpora; tests that ask for it are skipped where it is absent."""
-    default = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    folder = Path(os.environ.get("POLYFORMER_DATA", default))
-    if not folder.is_dir():
-        pytest.skip(f"no corpora at {folder}; set POLYFORMER_DATA to their folder")
-    return folder
 
 
 def lengths(count: int = 500, columns: int = 2, seed: int = 0) -> Any:

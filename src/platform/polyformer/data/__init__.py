@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyformer.data.batches import BatchSettings, TokenBatches
     from polyformer.data.cache import EncodedDataset, cache_folder, cached_tokenizer, encoded_dataset
+    from polyformer.data.encoding import TextReport
+    from polyformer.data.examples import ExampleData
+    from polyformer.data.library import PythonLibrary
     from polyformer.data.limits import ColumnLimits, Report, apply_limits
-    from polyformer.data.loader import BatchLoader, BatchPlan, WholeTraining
+    from polyformer.data.loader import BatchLoader, BatchPlan, TrainingLoader, WholeTraining
     from polyformer.data.module import DataModule
     from polyformer.data.numbers import SpelledNumbers, number_pairs, spell
     from polyformer.data.pairs import Limits, PairBatch, PairData, PairTokenizerSettings, pad_rows, pair_batches
     from polyformer.data.sources import read_examples
+    from polyformer.data.text_array import TextArray, encoded_text
+    from polyformer.data.text_batch import Layout, TextBatch, batch_windows
+    from polyformer.data.text_data import TextData, TextTokenizerSettings
+    from polyformer.data.text_stream import TextStream
+    from polyformer.data.windows import EvaluationPlan, EvaluationWindows, TrainingWindows, WindowPlan
 
 __all__ = [
     "BatchLoader",
@@ -23,18 +31,34 @@ __all__ = [
     "ColumnLimits",
     "DataModule",
     "EncodedDataset",
+    "EvaluationPlan",
+    "EvaluationWindows",
+    "ExampleData",
+    "Layout",
     "Limits",
     "PairBatch",
     "PairData",
     "PairTokenizerSettings",
+    "PythonLibrary",
     "Report",
     "SpelledNumbers",
+    "TextArray",
+    "TextBatch",
+    "TextData",
+    "TextReport",
+    "TextStream",
+    "TextTokenizerSettings",
     "TokenBatches",
+    "TrainingLoader",
+    "TrainingWindows",
     "WholeTraining",
+    "WindowPlan",
     "apply_limits",
+    "batch_windows",
     "cache_folder",
     "cached_tokenizer",
     "encoded_dataset",
+    "encoded_text",
     "number_pairs",
     "pad_rows",
     "pair_batches",
@@ -45,12 +69,20 @@ __all__ = [
 MODULES = {
     "batches": ("BatchSettings", "TokenBatches"),
     "cache": ("EncodedDataset", "cache_folder", "cached_tokenizer", "encoded_dataset"),
+    "encoding": ("TextReport",),
+    "examples": ("ExampleData",),
+    "library": ("PythonLibrary",),
     "limits": ("ColumnLimits", "Report", "apply_limits"),
-    "loader": ("BatchLoader", "BatchPlan", "WholeTraining"),
+    "loader": ("BatchLoader", "BatchPlan", "TrainingLoader", "WholeTraining"),
     "module": ("DataModule",),
     "numbers": ("SpelledNumbers", "number_pairs", "spell"),
     "pairs": ("Limits", "PairBatch", "PairData", "PairTokenizerSettings", "pad_rows", "pair_batches"),
     "sources": ("read_examples",),
+    "text_array": ("TextArray", "encoded_text"),
+    "text_batch": ("Layout", "TextBatch", "batch_windows"),
+    "text_data": ("TextData", "TextTokenizerSettings"),
+    "text_stream": ("TextStream",),
+    "windows": ("EvaluationPlan", "EvaluationWindows", "TrainingWindows", "WindowPlan"),
 }
 
 

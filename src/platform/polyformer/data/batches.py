@@ -75,7 +75,7 @@ class TokenBatches:
         if 0 < count < at_least:
             raise ValueError(f"{count} examples cannot be shared among {at_least} devices")
         self.lengths = np.asarray(lengths, dtype=np.int64).reshape(count, -1 if count else 1)
-        self.seed, self.shuffle, self.at_least = seed, shuffle, at_least
+        self.tokens, self.seed, self.shuffle, self.at_least = tokens, seed, shuffle, at_least
         self._cost = np.minimum(self.lengths[:, 0] / tokens, 1.0)
         if max_examples is not None:
             self._cost = np.maximum(self._cost, 1.0 / max_examples)
@@ -103,6 +103,10 @@ class TokenBatches:
         turn, place = places // world, places % world
         part: Indices = batch[np.where(turn % 2 == 0, place, world - 1 - place) == rank]
         return part
+
+    def describe(self) -> str:
+        """How many batches of how many tokens, for the log."""
+        return f"{len(self):,} batches of about {self.tokens:,} tokens, {self.padding(0):.1%} of their places padding"
 
     def padding(self, epoch: int, column: int | None = None) -> float:
         """The share of the batches' places that hold padding, over all columns or in one."""

@@ -26,7 +26,16 @@ from polyformer.data.limits import ColumnLimits, Report, Rows, apply_limits
 from polyformer.data.lines import check_file
 from polyformer.text import Tokenizer, TokenizerSettings, train_tokenizer
 
-__all__ = ["EncodedDataset", "cache_folder", "cached_tokenizer", "encoded_dataset", "file_digest", "key_digest"]
+__all__ = [
+    "EncodedDataset",
+    "cache_folder",
+    "cached_tokenizer",
+    "encoded_dataset",
+    "file_digest",
+    "key_digest",
+    "new_folder",
+    "write_text",
+]
 
 CHUNK = 1000  # examples encoded at a time
 
@@ -70,7 +79,7 @@ def file_digest(path: str | Path) -> str:
         pass  # not seen before, or a damaged note: read the file
     with path.open("rb") as handle:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()
-    _write_text(memory, json.dumps({"stamp": stamp, "digest": digest}))
+    write_text(memory, json.dumps({"stamp": stamp, "digest": digest}))
     return digest
 
 
@@ -95,7 +104,7 @@ def encoded_dataset(
     whole = {"key": key, "limits": asdict(limits), "format": 1}
     folder = cache_folder() / "datasets" / key_digest(whole)
     if not folder.is_dir():
-        with _new_folder(folder) as fresh:
+        with new_folder(folder) as fresh:
             report = _write_rows(fresh / "rows.arrow", _chunks(examples(), encode, limits, name), name)
             (fresh / "report.json").write_text(json.dumps(asdict(report)), encoding="utf-8")
             (fresh / "key.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
@@ -109,7 +118,7 @@ def cached_tokenizer(texts: Callable[[], Iterable[str]], settings: TokenizerSett
         return Tokenizer.load(settings.path)
     path = cache_folder() / "tokenizers" / f"{key_digest({'key': key, 'settings': asdict(settings), 'format': 1})}.json"
     if not path.is_file():
-        _write_text(path, train_tokenizer(texts(), settings, progress=sys.stderr.isatty()).to_json())
+        write_text(path, train_tokenizer(texts(), settings, progress=sys.stderr.isatty()).to_json())
     return Tokenizer.load(path)
 
 
@@ -154,7 +163,7 @@ def _type(values: list[Any]) -> pa.DataType:
 
 
 @contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
+def new_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into, which gets its name if all ends well; if another process was faster, its one stays."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -169,7 +178,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Writes a file in one step: no reader ever sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, fresh = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)

@@ -31,8 +31,8 @@ def open_bytes(path: Path) -> IO[bytes]:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
-def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or .gz, without their ends.
+def read_lines(path: str | Path, keep_ends: bool = False) -> Iterator[str]:
+    """The lines of a UTF-8 file, plain or .gz, without their ends, or with them as they are in the file.
 
     A line ends at "\\n" or "\\r\\n" only, so that characters such as U+2028 stay inside, as they do for `wc -l`.
     Raises ValueError for a missing file, a broken .gz, and for what is not UTF-8 (with line and byte).
@@ -44,7 +44,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
             for number, raw in enumerate(handle, 1):
                 if number == 1:
                     raw = raw.removeprefix(BYTE_ORDER_MARK)
-                raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
+                if not keep_ends and raw.endswith(b"\n"):
+                    raw = raw.removesuffix(b"\n").removesuffix(b"\r")
                 yield raw.decode("utf-8")
         except UnicodeDecodeError as error:
             what = f"byte {error.start + 1} of the line, 0x{error.object[error.start]:02x}"

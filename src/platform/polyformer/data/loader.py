@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from polyformer.data.batches import Indices
 
-__all__ = ["BatchLoader", "BatchPlan", "WholeTraining"]
+__all__ = ["BatchLoader", "BatchPlan", "TrainingLoader", "WholeTraining"]
 
 Prepare = Callable[[dict[str, Any], int], Any]
 
@@ -26,6 +26,24 @@ class BatchPlan(Protocol):
 
     def split(self, batch: Indices, rank: int, world: int) -> Indices:
         """A rank's part of a batch."""
+        ...
+
+    def describe(self) -> str:
+        """How many batches of what, and what is left out, for the log."""
+        ...
+
+
+class TrainingLoader(Protocol):
+    """What serves a training: each `iter()` is one epoch; it knows its position, and goes on from there when restored."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, in plain values."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Makes the next `iter()` begin at a position."""
         ...
 
 
@@ -125,7 +143,7 @@ class WholeTraining:
         total: batches in the whole training.
     """
 
-    def __init__(self, loader: BatchLoader, total: int) -> None:
+    def __init__(self, loader: TrainingLoader, total: int) -> None:
         self.loader, self.total = loader, total
 
     def __len__(self) -> int:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from polyformer.data.batches import BatchSettings, TokenBatches
 from polyformer.data.cache import cached_tokenizer
+from polyformer.data.examples import ExampleData
 from polyformer.data.limits import ColumnLimits, Rows
-from polyformer.data.module import DataModule
 from polyformer.text import BOS, EOS, PAD, Assets, SubwordDropout, Tokenizer, TokenizerSettings
 
 __all__ = ["Limits", "PairBatch", "PairData", "PairTokenizerSettings", "pad_rows", "pair_batches"]
@@ -105,7 +105,7 @@ class PairBatch:
         return replace(self, source=source, source_keep=keep, target=target, index=index)
 
 
-class PairData(DataModule):
+class PairData(ExampleData):
     """Pairs of a source and a target text, in batches of about `batches.tokens` target tokens.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 from polyformer.data.lines import read_lines
 from polyformer.data.tables import READERS, pick, read_table, table_format
 
-__all__ = ["Location", "files_of", "read_examples"]
+__all__ = ["Location", "files_of", "read_examples", "read_hub"]
 
 Location = str | Sequence[str]
 HUB = re.compile(r"hub:(?P<name>[^@:]+)(?:@(?P<config>[^:]+))?:(?P<split>.+)")
@@ -41,7 +41,7 @@ def read_examples(location: Location, columns: Mapping[str, str | int]) -> Itera
     if not paths:
         raise ValueError("the list of files is empty")
     if paths[0].startswith("hub:"):
-        return _from_hub(paths[0], columns)
+        return read_hub(paths[0], columns)
     if table_format(paths[0]) is not None:
         return read_table(paths[0], columns)
     if len(columns) != 1:
@@ -73,19 +73,24 @@ def _count(path: str) -> int:
     return sum(1 for _ in read_lines(path))
 
 
-def _from_hub(location: str, columns: Mapping[str, str | int]) -> Iterator[dict[str, str]]:
+def read_hub(
+    location: str, columns: Mapping[str, str | int], *, streaming: bool = False, skip: int = 0
+) -> Iterator[dict[str, str]]:
+    """The rows of a data set of the Hugging Face hub, from one on; `streaming` reads them without loading all first."""
     match = HUB.fullmatch(location)
     if match is None:
         raise ValueError(f"{location}: must be hub:NAME:SPLIT or hub:NAME@CONFIG:SPLIT, such as hub:imdb:train")
     import datasets
 
     try:
-        rows: Any = datasets.load_dataset(match["name"], match["config"], split=match["split"])
+        options: dict[str, Any] = {"streaming": True} if streaming else {}
+        rows: Any = datasets.load_dataset(match["name"], match["config"], split=match["split"], **options)
     except Exception as error:  # the hub client raises dozens of kinds
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ValueError(
             f"{location}: cannot be loaded: {reason}\nLocal files work too: --data.train FILE [and the other splits]"
         ) from None
-    labels = {name: kind.names for name, kind in rows.features.items() if isinstance(kind, datasets.ClassLabel)}
-    for number, row in enumerate(rows, 1):
+    kinds = rows.features or {}
+    labels = {name: kind.names for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)}
+    for number, row in enumerate(rows.skip(skip) if skip else rows, skip + 1):
         yield pick(row, columns, f"{location}, row {number}", labels)

@@ -1,0 +1,1 @@
+"""Tests; their helpers are imported from one another."""
