@@ -29,6 +29,7 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
     "FullAttention": [{}, {"num_kv_heads": 1}],
     "CrossAttention": [{}, {"num_kv_heads": 1}],
     "Relative": [{"clip": 3}],
+    "Rotary": [{}, {"fraction": 0.5}],
 }
 """Constructor options by class name; a class without an entry is tried with its defaults."""
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from polyformer.models import Decoder, Encoder, EncoderDecoder, EncoderDecoderOptions, StackOptions
+from polyformer.models import Decoder, Encoder, EncoderDecoder, EncoderDecoderOptions, Placement, StackOptions
 from polyformer.nn import Learned, Memory
 
 from .cases import D_MODEL, MIXERS, POSITIONS, Case, Part, close, fits, over_decoders, over_encoders
@@ -26,10 +26,10 @@ def test_a_text_of_padding_only_stays_finite(case: Case) -> None:
     stack, keep = case.make(), torch.tensor([[False] * 4, [True] * 4])
     for dtype in DTYPES:
         x = torch.randn(2, 4, D_MODEL, dtype=dtype, requires_grad=True)
-        out = stack.to(dtype)(x, keep)
+        out = stack.to(dtype)(x, Placement(keep))
         assert out.dtype is dtype and all_finite(out, [x], stack), dtype
         if dtype is torch.float32:
-            close(out[1:], stack(x[1:], keep[1:]))
+            close(out[1:], stack(x[1:], Placement(keep[1:])))
 
 
 @over_decoders

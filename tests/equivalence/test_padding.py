@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from polyformer.models import Encoder
+from polyformer.models import Encoder, Placement
 from polyformer.nn import Memory
 
 from .cases import D_MODEL, Case, Subject, close, over_all, over_causal, over_decoders, over_encoders
@@ -19,24 +19,25 @@ def ragged() -> list[Tensor]:
     return [torch.randn(length, D_MODEL) for length in LENGTHS]
 
 
-def on_the_right(texts: list[Tensor], amount: int) -> tuple[Tensor, Tensor]:
+def on_the_right(texts: list[Tensor], amount: int) -> tuple[Tensor, Placement]:
     """(B, L, D) with at least ``amount`` vectors of padding behind each text, and which are real."""
     length = max(len(text) for text in texts) + amount
     x = torch.full((len(texts), length, D_MODEL), PADDING)
     for row, text in enumerate(texts):
         x[row, : len(text)] = text
     lengths = torch.tensor([len(text) for text in texts])
-    return x, torch.arange(length) < lengths.unsqueeze(1)
+    return x, Placement(torch.arange(length) < lengths.unsqueeze(1))
 
 
-def on_the_left(texts: list[Tensor], amount: int) -> tuple[Tensor, Tensor, Tensor]:
+def on_the_left(texts: list[Tensor], amount: int) -> tuple[Tensor, Placement]:
     """The same with the padding in front, and the indices that this needs."""
-    x, keep = on_the_right(texts, amount)
-    x, keep = x.clone(), keep.flip(1)
+    x, placement = on_the_right(texts, amount)
+    assert placement.keep is not None
+    x, keep = x.clone(), placement.keep.flip(1)
     for row, text in enumerate(texts):
         x[row] = PADDING
         x[row, x.shape[1] - len(text) :] = text
-    return x, keep, (keep.cumsum(1) - 1).clamp(min=0)
+    return x, Placement(keep, (keep.cumsum(1) - 1).clamp(min=0))
 
 
 @over_encoders
@@ -58,18 +59,19 @@ def test_left_padding_in_cached_decoding(case: Case) -> None:
         return
     stack, texts = case.build().stack, ragged()
     assert isinstance(stack, Encoder)
-    x, keep, at = on_the_left(texts, 7)
-    state = stack.start()
-    stack(x, keep, at, state)
+    x, placement = on_the_left(texts, 7)
+    keep, state = placement.keep, stack.start()
+    assert keep is not None
+    stack(x, placement, state)
     new = torch.randn(len(texts), 3, D_MODEL)
     for step in range(new.shape[1]):
         keep = torch.cat((keep, torch.ones(len(texts), 1, dtype=torch.bool)), dim=1)
-        out = stack(new[:, step : step + 1], keep, None, state)
+        out = stack(new[:, step : step + 1], Placement(keep), state)
         for row, text in enumerate(texts):
             close(out[row, 0], stack(torch.cat((text, new[row, : step + 1]))[None])[0, -1])
     state.reorder(torch.tensor([1, 0]))
     keep = torch.cat((keep.flip(0), torch.ones(len(texts), 1, dtype=torch.bool)), dim=1)
-    out = stack(new[:, :1], keep, None, state)
+    out = stack(new[:, :1], Placement(keep), state)
     close(out[1, 0], stack(torch.cat((texts[0], new[0], new[1, :1]))[None])[0, -1])
 
 
@@ -93,10 +95,11 @@ def test_padding_of_the_memory(case: Case) -> None:
     memories = [Memory(source[None], torch.arange(len(source))) for source in sources]
     alone = torch.cat([subject(row[None], memory) for row, memory in zip(x, memories, strict=True)])
     for amount in AMOUNTS:
-        keys, keep = on_the_right(sources, amount)
-        check_memory(subject, x, Memory(keys, torch.arange(keys.shape[1]), keep), alone)
-        keys, keep, at = on_the_left(sources, amount)
-        check_memory(subject, x, Memory(keys, at, keep), alone)
+        keys, placement = on_the_right(sources, amount)
+        check_memory(subject, x, Memory(keys, torch.arange(keys.shape[1]), placement.keep), alone)
+        keys, placement = on_the_left(sources, amount)
+        assert placement.at is not None
+        check_memory(subject, x, Memory(keys, placement.at, placement.keep), alone)
 
 
 def check_memory(subject: Subject, x: Tensor, padded: Memory, expected: Tensor) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from polyformer.models import Decoder, Encoder, EncoderDecoderOptions
+from polyformer.models import Decoder, Encoder, EncoderDecoderOptions, Placement
 from polyformer.nn import (
     Context,
     CrossAttention,
@@ -159,7 +159,7 @@ def test_encoder(place: NormPlace, activation: Activation, causal: bool, keep: T
     if norm is not None:
         assert theirs.norm is not None
         ours.norm.load_state_dict(theirs.norm.state_dict())
-    same(ours(x, keep), theirs(x, FUTURE if causal else None, no(keep)), x)
+    same(ours(x, Placement(keep)), theirs(x, FUTURE if causal else None, no(keep)), x)
 
 
 @places

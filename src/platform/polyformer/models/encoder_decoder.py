@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from polyformer.models.initialization import initialize
 from polyformer.models.options import EncoderDecoderOptions
-from polyformer.models.stack import Decoder, Encoder
+from polyformer.models.stack import Decoder, Encoder, Placement
 from polyformer.nn import Memory, TokenEmbedding
 
 __all__ = ["Continuation", "EncoderDecoder"]
@@ -62,7 +62,7 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Tensor, keep: Tensor | None = None) -> Memory:
         """Reads (B, S) source tokens."""
-        read = self.encoder(self.source_embedding(source), keep)  # (B, S, D)
+        read = self.encoder(self.source_embedding(source), Placement(keep))  # (B, S, D)
         return Memory(read, torch.arange(source.shape[1], device=source.device), keep)
 
     def decode(self, target: Tensor, memory: Memory) -> Tensor:

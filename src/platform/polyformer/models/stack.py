@@ -3,8 +3,11 @@
 Letters: B batch, L tokens, S memory tokens, D model.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from polyformer.models.options import EncoderDecoderOptions, StackOptions
 from polyformer.nn import (
@@ -26,7 +29,23 @@ from polyformer.nn import (
     make_norm,
 )
 
-__all__ = ["Decoder", "Encoder", "StackState"]
+__all__ = ["Decoder", "Encoder", "Placement", "StackState"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the tokens of a batch are, beyond standing side by side.
+
+    Args:
+        keep: (B, S) bool, True where a token is real, tokens in the state included; None when all are.
+        at: (L,) or (B, L) indices of the tokens, needed when padding stands on the left and where documents are packed;
+            None: they count from the end of the state, or from 0.
+        document: (B, L) numbers of the documents packed into each row; None where a row is one document.
+    """
+
+    keep: Tensor | None = None
+    at: Tensor | None = None
+    document: Tensor | None = None
 
 
 class StackState(State):
@@ -50,6 +69,12 @@ class StackState(State):
         for layer in self.layers:
             layer.reorder(rows)
 
+    def rewind(self, count: int) -> None:
+        if self.at is not None:
+            self.at = self.at[..., : self.at.shape[-1] - count]
+        for layer in self.layers:
+            layer.rewind(count)
+
 
 class Stack(nn.Module):
     """What encoder and decoder share: positions, the dropout on embeddings, the last norm.
@@ -66,7 +91,7 @@ class Stack(nn.Module):
             raise ValueError(f"a stack needs at least 1 layer, but has {num_layers}")
         self.options, self.shape = options, options.shape(causal)
         self.positions = _per_layer(options.position, self.shape, num_layers)
-        self.dropout = Dropout(options.dropout)
+        self.dropout = Dropout(options.dropout if options.embedding_dropout is None else options.embedding_dropout)
         self.norm = make_norm(options.norm, options.d_model) if options.norm_place == "pre" else nn.Identity()
 
     @property
@@ -84,6 +109,12 @@ class Stack(nn.Module):
         """The sublayer in its residual wrapper."""
         norm = make_norm(self.options.norm, self.options.d_model)
         return Residual(inner, norm, self.options.norm_place, self.options.dropout)
+
+    def run(self, block: nn.Module, x: Tensor, *rest: object) -> Tensor:
+        """One block; with `checkpointing` its inside is computed again in the backward pass instead of being kept."""
+        recompute = self.options.checkpointing and torch.is_grad_enabled()
+        out: Tensor = checkpoint(block, x, *rest, use_reentrant=False) if recompute else block(x, *rest)
+        return out
 
     def enter(self, x: Tensor, at: Tensor | None, state: StackState | None) -> tuple[Tensor, Tensor, Tensor]:
         """Puts positions on (B, L, D) embeddings: (embeddings, their indices, the indices of all keys)."""
@@ -111,26 +142,22 @@ class Encoder(Stack):
             EncoderBlock(self.mixer(), options.feed_forward(self.shape), self.wrap) for _ in range(num_layers)
         )
 
-    def forward(
-        self, x: Tensor, keep: Tensor | None = None, at: Tensor | None = None, state: StackState | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, placement: Placement = Placement(), state: StackState | None = None) -> Tensor:
         """Mixes token embeddings.
 
         Args:
             x: (B, L, D) token embeddings, without positions.
-            keep: (B, S) bool, True where a token is real, tokens in the state included; None when all are.
-            at: (L,) or (B, L) indices of the tokens, needed when padding stands on the left; None: they count from the
-                end of the state, or from 0.
+            placement: Where the tokens are.
             state: What was remembered of earlier tokens; ``x`` continues them.
 
         Returns:
             (B, L, D).
         """
-        x, at, k_at = self.enter(x, at, state)
-        mask = Mask(self.shape.causal, keep)
+        x, at, k_at = self.enter(x, placement.at, state)
+        mask = Mask(self.shape.causal, placement.keep, placement.document)
         for number, block in enumerate(self.blocks):
             context = Context(mask, position_of(self.positions, number), at, k_at)
-            x = block(x, context, state.layers[number] if state else None)
+            x = self.run(block, x, context, state.layers[number] if state else None)
         normed: Tensor = self.norm(x)
         return normed
 
@@ -179,7 +206,7 @@ class Decoder(Stack):
         for number, block in enumerate(self.blocks):
             context = Context(Mask(causal=True), position_of(self.positions, number), at, k_at)
             cross = CrossContext(memory, position_of(self.cross_positions, number), at)
-            x = block(x, context, cross, state.layers[number] if state else None)
+            x = self.run(block, x, context, cross, state.layers[number] if state else None)
         normed: Tensor = self.norm(x)
         return normed
 

@@ -17,7 +17,7 @@ from polyformer.nn.mixer import (
     MixerFactory,
     check_fit,
 )
-from polyformer.nn.position import Learned, NoPosition, Position, PositionFactory, Relative, Sinusoidal
+from polyformer.nn.position import Learned, NoPosition, Position, PositionFactory, Relative, Rotary, Sinusoidal
 from polyformer.nn.residual import NormKind, NormPlace, Residual, make_norm
 from polyformer.nn.shape import Shape
 from polyformer.nn.state import CrossState, KeyValues, Projected, State
@@ -50,6 +50,7 @@ __all__ = [
     "Projected",
     "Relative",
     "Residual",
+    "Rotary",
     "Shape",
     "Sinusoidal",
     "State",

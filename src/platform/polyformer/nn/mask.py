@@ -21,6 +21,8 @@ class Mask:
     Args:
         causal: A query sees keys whose index is not greater than its own.
         keep: (B, S) bool, True where the key is a real token; None when all are.
+        document: (B, L) numbers of the documents that the tokens of packed rows belong to: a query sees keys of its own
+            document only, and indices count within it; None where a row is one document. Not for decoding step by step.
 
     >>> Mask(causal=True).dense(torch.arange(2), torch.arange(2)).int()
     tensor([[[[1, 0],
@@ -29,19 +31,20 @@ class Mask:
 
     causal: bool = False
     keep: Tensor | None = None
+    document: Tensor | None = None
 
     def sees_all(self, q_at: Tensor, k_at: Tensor) -> bool:
         """Whether every query sees every key, so that no mask is needed; asked only where answering is free.
 
         One query that is the newest of the keys sees all of them, which is every step of cached decoding.
         """
-        if self.keep is not None:
+        if self.keep is not None or self.document is not None:
             return False
         return not self.causal or (q_at.shape[-1] == 1 and q_at.dim() == 1 == k_at.dim())
 
     def is_plain_causal(self, q_at: Tensor, k_at: Tensor) -> bool:
         """Whether the mask is the lower triangle: queries and keys are the same tokens, nothing is padded."""
-        return self.causal and self.keep is None and q_at is k_at
+        return self.causal and self.keep is None and self.document is None and q_at is k_at
 
     def dense(self, q_at: Tensor, k_at: Tensor) -> Tensor:
         """The mask as a tensor.
@@ -57,6 +60,8 @@ class Mask:
         if self.causal:
             allowed = k_at.unsqueeze(-2) <= q_at.unsqueeze(-1)  # (L, S) or (B, L, S)
             drawn = allowed.unsqueeze(-3) if allowed.dim() == 3 else allowed[None, None]  # (B|1, 1, L, S)
+        if self.document is not None:
+            drawn = drawn & (self.document.unsqueeze(-1) == self.document.unsqueeze(-2)).unsqueeze(1)  # (B, 1, L, L)
         if self.keep is not None:
             drawn = drawn & self.keep[:, None, None, :]  # (B, 1, L|1, S)
         return drawn

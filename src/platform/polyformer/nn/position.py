@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from polyformer.nn.shape import Shape
 
-__all__ = ["Learned", "NoPosition", "Position", "PositionFactory", "Relative", "Sinusoidal"]
+__all__ = ["Learned", "NoPosition", "Position", "PositionFactory", "Relative", "Rotary", "Sinusoidal"]
 
 
 class Position(nn.Module):
@@ -143,3 +143,36 @@ class Relative(Position):
         index = distance.clamp(-self.clip, self.clip) + self.clip
         index = index[None, None] if index.dim() == 2 else index.unsqueeze(1)  # (B|1, 1, L, S)
         return scores.gather(-1, index.expand(*scores.shape[:-1], index.shape[-1]))  # (B, H, L, S)
+
+
+class Rotary(Position):
+    """Queries and keys turned by angles that grow with the index, so that logits see distances (Su et al. 2021, equation 34).
+
+    Feature i of the first half of a head is turned together with feature i of the second half, by at / base^(2i/K);
+    angles are float32 in every precision. (Weights of models that turn neighbouring features must be permuted to fit.)
+
+    Args:
+        shape: What the stack has decided.
+        base: Wavelengths grow from 2 pi to 2 pi times this.
+        fraction: Share of each head's features that are turned; the others are left as they are.
+    """
+
+    def __init__(self, shape: Shape, base: float = 10000.0, fraction: float = 1.0) -> None:
+        super().__init__(shape)
+        if not 0.0 < fraction <= 1.0:
+            raise ValueError(f"`fraction` of Rotary must be above 0 and at most 1, but is {fraction}")
+        width = round(shape.d_head * fraction)
+        if width < 2 or width % 2:
+            raise ValueError(
+                f"Rotary turns pairs of features, but {width} of {shape.d_head} per head are to be turned: make `d_model` "
+                f"({shape.d_model}) / `num_heads` ({shape.num_heads}) even, or choose another `fraction` ({fraction})"
+            )
+        self.base, self.pairs = base, width // 2
+
+    def rotate(self, heads: Tensor, at: Tensor) -> Tensor:
+        speeds = self.base ** (-torch.arange(self.pairs, dtype=torch.float32, device=at.device) / self.pairs)
+        angles = at.float().unsqueeze(-1) * speeds  # (L, K/2) or (B, L, K/2)
+        angles = angles if angles.dim() == 2 else angles.unsqueeze(1)  # (L, K/2) or (B, 1, L, K/2)
+        cos, sin = angles.cos().to(heads.dtype), angles.sin().to(heads.dtype)
+        first, second, rest = heads.split((self.pairs, self.pairs, heads.shape[-1] - 2 * self.pairs), dim=-1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)

@@ -22,6 +22,10 @@ class State(ABC):
     def reorder(self, rows: Tensor) -> None:
         """Row i continues what row ``rows[i]`` was; (B',) indices, rows may be repeated or dropped."""
 
+    def rewind(self, count: int) -> None:
+        """Forgets the last ``count`` tokens."""
+        raise NotImplementedError(f"{type(self).__name__} cannot take tokens back, which speculative decoding needs")
+
 
 class KeyValues(State):
     """Keys and values of the tokens so far, in buffers that double when full.
@@ -47,6 +51,9 @@ class KeyValues(State):
         if self.keys is not None and self.values is not None:
             self.keys = _take(self.keys, rows, self.length)
             self.values = _take(self.values, rows, self.length)
+
+    def rewind(self, count: int) -> None:
+        self.length -= count
 
 
 def _room(buffer: Tensor | None, like: Tensor, used: int, needed: int) -> Tensor:
