@@ -103,8 +103,25 @@ trainer: {max_steps: 6, val_check_interval: 3, gradient_clip_val: 1.0, log_every
 """
 
 
-def train(folder: Path, ranks: int) -> tuple[list[dict[str, str]], dict[str, float]]:
-    (folder / "ranks.yaml").write_text(CONFIG)
+LANGUAGE_MODEL = """
+task: LanguageModeling
+model: {d_model: 16, num_heads: 2, num_layers: 1, max_length: 32, dropout: 0.0}
+data:
+  class_path: PythonLibrary
+  init_args:
+    limit_megabytes: 0.1
+    window: 32
+    stride: 16
+    tokenizer: {kind: bpe, vocab_size: 400}
+    batches: {tokens: 224, evaluation_tokens: 3200}
+training: {optimizer: {class_path: SGD, init_args: {lr: 0.5}}, schedule: Constant}
+trainer: {max_steps: 6, val_check_interval: 3, gradient_clip_val: 1.0, log_every_n_steps: 1, accelerator: cpu}
+"""
+"""Seven windows a batch, shared by two ranks."""
+
+
+def train(folder: Path, ranks: int, config: str) -> tuple[list[dict[str, str]], dict[str, float]]:
+    (folder / "ranks.yaml").write_text(config)
     run = folder / f"ranks{ranks}"
     words = ["fit", "--config", str(folder / "ranks.yaml"), "--run", str(run), "--trainer.devices", str(ranks), "--debug"]
     more = ["--trainer.strategy", "ddp"] if ranks > 1 else []
@@ -117,11 +134,16 @@ def train(folder: Path, ranks: int) -> tuple[list[dict[str, str]], dict[str, flo
         return list(csv.DictReader(file)), json.loads((run / "results.json").read_text())["metrics"]
 
 
-def test_two_ranks_are_one(tmp_path: Path) -> None:
-    """Same losses at every step and the same figures, with 23 examples to evaluate on two ranks."""
-    (alone, figures), (together, figures_together) = train(tmp_path, 1), train(tmp_path, 2)
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [(CONFIG, ("val/bleu", "val/chrf")), (LANGUAGE_MODEL, ("val/word_perplexity", "val/bits_per_byte"))],
+    ids=["translation", "language_model"],
+)
+def test_two_ranks_are_one(tmp_path: Path, config: str, names: tuple[str, ...]) -> None:
+    """Same losses at every step and the same figures, with examples that two ranks cannot share evenly."""
+    (alone, figures), (together, figures_together) = train(tmp_path, 1, config), train(tmp_path, 2, config)
     assert figures_together == pytest.approx(figures, rel=1e-5)
     assert len(alone) == len(together) == 8
     for one, two in zip(alone, together, strict=True):
-        for name in ("step", "tokens", "train/loss", "val/loss", "val/bleu", "val/chrf"):
+        for name in ("step", "tokens", "train/loss", "val/loss", *names):
             assert (one[name] == two[name] == "") or float(two[name]) == pytest.approx(float(one[name]), rel=1e-5), name

@@ -7,11 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from polyformer.training.build import load_task
     from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoint, read_checkpoint
-    from polyformer.training.losses import TokenLoss, linear_cross_entropy
+    from polyformer.training.losses import TokenLoss, linear_cross_entropy, sequence_loss
     from polyformer.training.memory import keep_freed_memory, peak_memory
+    from polyformer.training.optimizers import FusedAdamW, MuonAdamW
     from polyformer.training.progress import Meter, describe, log
-    from polyformer.training.recipe import Averaging, FusedAdamW, OptimizerFactory, Recipe, parameter_groups
+    from polyformer.training.recipe import Averaging, OptimizerFactory, Recipe, parameter_groups
     from polyformer.training.run import MetricsFile, RunFolder
     from polyformer.training.schedules import (
         Constant,
@@ -41,6 +43,7 @@ __all__ = [
     "Loss",
     "Meter",
     "MetricsFile",
+    "MuonAdamW",
     "Noam",
     "OptimizerFactory",
     "Recipe",
@@ -54,13 +57,16 @@ __all__ = [
     "find_checkpoint",
     "keep_freed_memory",
     "linear_cross_entropy",
+    "load_task",
     "log",
     "parameter_groups",
     "peak_memory",
     "read_checkpoint",
+    "sequence_loss",
 ]
 
 MODULES = {
+    "build": ("load_task",),
     "checkpoints": (
         "AtomicCheckpointIO",
         "Checkpoints",
@@ -70,10 +76,15 @@ MODULES = {
     "losses": (
         "TokenLoss",
         "linear_cross_entropy",
+        "sequence_loss",
     ),
     "memory": (
         "keep_freed_memory",
         "peak_memory",
+    ),
+    "optimizers": (
+        "FusedAdamW",
+        "MuonAdamW",
     ),
     "progress": (
         "Meter",
@@ -82,7 +93,6 @@ MODULES = {
     ),
     "recipe": (
         "Averaging",
-        "FusedAdamW",
         "OptimizerFactory",
         "Recipe",
         "parameter_groups",

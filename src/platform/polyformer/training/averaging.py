@@ -1,13 +1,29 @@
-"""The mean of the weights at several validations."""
+"""Means of weights: of all steps from a point on, or of several validations."""
 
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor
 
-__all__ = ["CheckpointMean"]
+__all__ = ["CheckpointMean", "StepMean"]
+
+
+class StepMean(WeightAveraging):
+    """The plain mean of the weights after every step from ``first`` on (Izmailov et al. 2018); validated and kept as such.
+
+    Args:
+        first: The step, counted from 1.
+    """
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self.first = first
+
+    def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
+        return step_idx is not None and step_idx >= self.first
 
 
 class CheckpointMean(Callback):

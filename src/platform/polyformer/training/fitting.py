@@ -9,7 +9,7 @@ from jsonargparse import Namespace
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging
 
-from polyformer.training.averaging import CheckpointMean
+from polyformer.training.averaging import CheckpointMean, StepMean
 from polyformer.training.build import Built
 from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, read_checkpoint
 from polyformer.training.memory import keep_freed_memory, peak_memory
@@ -68,8 +68,9 @@ class Fitting:
         checkpoints = Checkpoints(self.run.checkpoints, monitor, mode, self.recipe.save_every, self.recipe.keep)
         meter = Meter(self.keys.log_every_n_steps or 50)
         metrics_file = MetricsFile(self.run.path / "metrics.csv")
-        averaging = self._averaging(monitor, mode)
-        trainer = self._trainer(metrics_file, [meter, *averaging, *self._patience(monitor, mode), checkpoints])
+        steps = self._steps()
+        averaging = self._averaging(monitor, mode, steps)
+        trainer = self._trainer(steps, metrics_file, [meter, *averaging, *self._patience(monitor, mode), checkpoints])
         if start is not None:
             metrics_file.resume(start["global_step"])
             log.info("resuming from step %d", start["global_step"])
@@ -87,16 +88,30 @@ class Fitting:
             self.run.write_results(results)
         return results
 
-    def _trainer(self, metrics_file: MetricsFile, callbacks: list[Callback]) -> Trainer:
+    def _steps(self) -> int:
+        """The length of the training in optimizer steps.
+
+        Raises:
+            ValueError: If it is not given.
+        """
+        keys, per_epoch = self.keys, self.data.batches_per_epoch()
+        given = [keys.max_steps] if keys.max_steps > 0 else []
+        if keys.max_epochs is not None and keys.max_epochs > 0 and per_epoch is not None:
+            given.append(max(1, int(keys.max_epochs * per_epoch / keys.accumulate_grad_batches)))
+        if not given:
+            way = "" if per_epoch is None else " or `trainer.max_epochs`"
+            raise ValueError(f"how long to train is not given: set `trainer.max_steps`{way}")
+        return min(given)
+
+    def _trainer(self, steps: int, metrics_file: MetricsFile, callbacks: list[Callback]) -> Trainer:
         """One Lightning epoch is the whole training, so that the end of a pass over the data means nothing to it."""
-        accumulated, world = int(self.keys.accumulate_grad_batches), 1
-        per_epoch = self.data.batches_per_epoch(world)
-        steps = _steps(self.keys.max_steps, self.keys.max_epochs, per_epoch / accumulated)
+        accumulated, per_epoch = int(self.keys.accumulate_grad_batches), self.data.batches_per_epoch()
         self.data.total_batches = steps * accumulated
         keys = Namespace(**{**vars(self.keys), "max_steps": steps, "max_epochs": -1})
         every = keys.val_check_interval  # in optimizer steps, as everything here; or a share of a pass over the data
         if every is None or isinstance(every, float):
-            every = max(1, round((every or 1.0) * per_epoch / accumulated))
+            whole = steps if per_epoch is None else per_epoch / accumulated
+            every = max(1, round((every or 1.0) * whole))
         keys.val_check_interval = min(every, steps) * accumulated
         return make_trainer(
             keys,
@@ -106,8 +121,10 @@ class Fitting:
             default_root_dir=self.run.path,
         )
 
-    def _averaging(self, monitor: str, mode: str) -> list[Callback]:
+    def _averaging(self, monitor: str, mode: str, steps: int) -> list[Callback]:
         averaging = self.recipe.averaging
+        if averaging.kind == "swa":
+            return [StepMean(max(1, round(averaging.start * steps)))]
         if averaging.kind == "ema":
             return [EMAWeightAveraging(decay=averaging.decay)]
         if averaging.kind == "none":
@@ -163,20 +180,6 @@ class Fitting:
             "data": {split: str(report) for split, report in self.data.reports.items()},
             "try": task.example,
         }
-
-
-def _steps(max_steps: int, max_epochs: int | None, steps_per_epoch: float) -> int:
-    """The length of the training in optimizer steps.
-
-    Raises:
-        ValueError: If neither key is given.
-    """
-    given = [max_steps] if max_steps > 0 else []
-    if max_epochs is not None and max_epochs > 0:
-        given.append(max(1, int(max_epochs * steps_per_epoch)))
-    if not given:
-        raise ValueError("how long to train is not given: set `trainer.max_steps` or `trainer.max_epochs`")
-    return min(given)
 
 
 def _better_side(monitor: str) -> str:

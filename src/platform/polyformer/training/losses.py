@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["TokenLoss", "linear_cross_entropy"]
+__all__ = ["TokenLoss", "linear_cross_entropy", "sequence_loss"]
 
 CHUNK_BYTES = 16 << 20
 
@@ -46,6 +46,24 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, smoothi
     4.1589
     """
     return TokenLoss(*_LinearCrossEntropy.apply(hidden, weight, target, smoothing, torch.is_grad_enabled()))
+
+
+def sequence_loss(
+    hidden: Tensor, weight: Tensor, target: Tensor, padding: int, smoothing: float = 0.0
+) -> tuple[TokenLoss, int]:
+    """:func:`linear_cross_entropy` over the tokens of a batch that are not padding, and how many these are.
+
+    Args:
+        hidden: (B, L, D) vectors.
+        weight: (V, D) output matrix.
+        target: (B, L) token ids.
+        padding: The id that stands for no token.
+        smoothing: As above.
+    """
+    labels = target.flatten()  # (B L,)
+    real = (labels != padding).nonzero().squeeze(1)  # (N,)
+    vectors = hidden.flatten(0, 1).index_select(0, real)  # (N, D)
+    return linear_cross_entropy(vectors, weight, labels[real], smoothing), len(real)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

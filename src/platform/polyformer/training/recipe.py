@@ -4,39 +4,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from polyformer.training.optimizers import FusedAdamW
 from polyformer.training.schedules import InverseSquareRoot, ScheduleFactory
 
-__all__ = ["Averaging", "FusedAdamW", "OptimizerFactory", "Recipe", "parameter_groups"]
+__all__ = ["Averaging", "Decayed", "OptimizerFactory", "Recipe", "parameter_groups"]
+
+Decayed = Literal["matrices", "matrices_and_embeddings", "all"]
 
 OptimizerFactory = Callable[[Iterable[Any]], Optimizer]
-
-
-class FusedAdamW(torch.optim.AdamW):
-    """AdamW (Loshchilov and Hutter 2019) as one fused update, with the betas of Vaswani et al. 2017.
-
-    Args:
-        params: Parameters or groups of them.
-        lr: Learning rate, before the schedule's factor.
-        betas: Decay of the running means of gradient and squared gradient.
-        eps: Added to the root of the second.
-        weight_decay: Share of each matrix taken off per step and unit of learning rate.
-    """
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.98),
-        eps: float = 1e-9,
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
-        # Gradients of 16-mixed are then unscaled before they are weighted and clipped, not inside the fused update.
-        self._step_supports_amp_scaling = False
 
 
 @dataclass(frozen=True)
@@ -44,15 +22,26 @@ class Averaging:
     """Whether the weights that are validated and kept are averages.
 
     Args:
-        kind: "none"; "ema", an exponential moving average of every step; "last" or "best", the mean of the weights at
-            the last or the best validations, made when training ends and kept if it validates better.
+        kind: "none"; "ema", an exponential moving average of every step; "swa", the plain mean of all steps from a point on
+            (Izmailov et al. 2018); "last" or "best", the mean of the weights at the last or the best validations, made
+            when training ends and kept if it validates better.
         decay: Of the moving average, per step.
-        count: Number of validations in the mean.
+        start: Share of the training after which "swa" begins.
+        count: Number of validations in the mean of "last" and "best".
+
+    Raises:
+        ValueError: For values that make no sense.
     """
 
-    kind: Literal["none", "ema", "last", "best"] = "none"
+    kind: Literal["none", "ema", "swa", "last", "best"] = "none"
     decay: float = 0.999
+    start: float = 0.75
     count: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("decay", "start"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"`training.averaging.{name}` must be at least 0 and below 1, but is {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -60,7 +49,9 @@ class Recipe:
     """How a task is trained.
 
     Args:
-        optimizer: A torch optimizer; weight decay never touches norms, biases and embeddings.
+        optimizer: A torch optimizer.
+        decayed: What the optimizer's weight decay touches: the matrices of linear layers; embeddings and positions too; or
+            norms and biases as well ("all").
         schedule: How the learning rate moves with the step (a subclass of Schedule).
         averaging: Whether the weights that are kept are averages.
         monitor: The metric that decides which checkpoint is best; None: the task's own.
@@ -70,6 +61,7 @@ class Recipe:
     """
 
     optimizer: OptimizerFactory = FusedAdamW
+    decayed: Decayed = "matrices"
     schedule: ScheduleFactory = InverseSquareRoot
     averaging: Averaging = field(default_factory=Averaging)
     monitor: str | None = None
@@ -78,14 +70,20 @@ class Recipe:
     keep: int = 1
 
 
-def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
-    """Two groups: matrices, which decay, and the rest, which never does (norms, biases, embeddings, positions).
+def parameter_groups(module: nn.Module, decayed: Decayed = "matrices") -> list[dict[str, Any]]:
+    """Three groups: matrices of linear layers; embeddings and positions; norms and biases. The last two decay only if asked.
 
     >>> [len(group["params"]) for group in parameter_groups(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))]
     [1, 3]
     """
-    decayed = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Linear) and layer.weight.requires_grad}
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    matrices = [parameter for parameter in parameters if id(parameter) in decayed]
-    others = [parameter for parameter in parameters if id(parameter) not in decayed]
-    return [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
+    linear = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Linear)}
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    matrices = [parameter for parameter in trained if id(parameter) in linear]
+    tables = [parameter for parameter in trained if id(parameter) not in linear and parameter.dim() > 1]
+    vectors = [parameter for parameter in trained if id(parameter) not in linear and parameter.dim() <= 1]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices},
+        {"params": tables, **({"weight_decay": 0.0} if decayed == "matrices" else {})},
+        {"params": vectors, **({"weight_decay": 0.0} if decayed != "all" else {})},
+    ]
+    return [group for group in groups if group["params"]]

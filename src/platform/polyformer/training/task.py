@@ -6,7 +6,7 @@ from here.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -139,9 +139,17 @@ class Task(LightningModule):
         """What `platform predict` prints for each line."""
         raise NotImplementedError
 
+    def stream(self, line: str) -> Iterator[str]:
+        """The answer to one line in pieces, as they come: what `platform predict --stream` prints."""
+        raise ValueError(f"{type(self).__name__} answers at once: leave --stream out")
+
     def score(self, lines: Sequence[str]) -> list[Answer]:
         """What `platform score` prints for each line."""
         raise NotImplementedError
+
+    def remarks(self) -> list[str]:
+        """What a user should know of the answers given so far, printed to standard error at the end."""
+        return []
 
     # ---- training
 
@@ -181,7 +189,7 @@ class Task(LightningModule):
                 parameter.grad.mul_(factor)
 
     def configure_optimizers(self) -> Any:
-        optimizer = self.recipe.optimizer(parameter_groups(self))
+        optimizer = self.recipe.optimizer(parameter_groups(self, self.recipe.decayed))
         steps = self.trainer.max_steps if self.trainer.max_steps > 0 else None
         schedule = self.recipe.schedule(Horizon(steps, self.options.d_model))
         if steps is not None and schedule.warmup > steps:

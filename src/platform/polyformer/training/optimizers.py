@@ -1,0 +1,88 @@
+"""Optimizers beside torch's own: AdamW as one fused update; Muon for matrices with AdamW for everything else."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+__all__ = ["FusedAdamW", "MuonAdamW"]
+
+
+class FusedAdamW(torch.optim.AdamW):
+    """AdamW (Loshchilov and Hutter 2019) as one fused update, with the betas of Vaswani et al. 2017.
+
+    Args:
+        params: Parameters or groups of them.
+        lr: Learning rate, before the schedule's factor.
+        betas: Decay of the running means of gradient and squared gradient.
+        eps: Added to the root of the second.
+        weight_decay: Share of each matrix taken off per step and unit of learning rate.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.98),
+        eps: float = 1e-9,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+        # Gradients of 16-mixed are then unscaled before they are weighted and clipped, not inside the fused update.
+        self._step_supports_amp_scaling = False
+
+
+class MuonAdamW(Optimizer):
+    """Orthogonalized momentum for matrices (Jordan et al. 2024), AdamW for embeddings, norms and biases.
+
+    Muon is torch's own, with updates scaled to the size of AdamW's (Liu et al. 2025), so that one learning rate serves both.
+    A packed projection of queries, keys and values is orthogonalized as one matrix.
+
+    Args:
+        params: Groups as :func:`~polyformer.training.recipe.parameter_groups` makes them, matrices of linear layers first.
+        lr: Learning rate, before the schedule's factor.
+        momentum: Of the matrices' gradients.
+        betas: Of AdamW.
+        weight_decay: Share of each decaying weight taken off per step and unit of learning rate.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.95,
+        betas: tuple[float, float] = (0.9, 0.98),
+        weight_decay: float = 0.0,
+    ) -> None:
+        matrices, *others = list(params)
+        self.parts: list[Optimizer] = [
+            torch.optim.Muon([matrices], lr=lr, momentum=momentum, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+        ]
+        if others:
+            self.parts.append(FusedAdamW(others, lr=lr, betas=betas, weight_decay=weight_decay))
+        super().__init__([group for part in self.parts for group in part.param_groups], {})
+        self._share()
+
+    def _share(self) -> None:
+        """Makes the parts' groups and states ours too, so that schedules and checkpoints see one optimizer."""
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+        for part in self.parts:
+            self.state.update(part.state)
+            part.state = self.state
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part in self.parts:
+            part.step()
+        return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        groups = iter(self.param_groups)
+        for part in self.parts:
+            part.param_groups, part.state = [next(groups) for _ in part.param_groups], self.state
