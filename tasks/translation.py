@@ -1,6 +1,6 @@
 """Translation: an encoder reads the source, a decoder writes the target.
 
-Letters: B batch, L target tokens, N real target tokens, D model.
+Letters: B batch, L target tokens, D model.
 """
 
 import math
@@ -15,7 +15,7 @@ from polyformer.data import PairBatch, PairData, pair_batches
 from polyformer.decoding import Hypothesis, Search, Symbols, beam_search, log_probabilities
 from polyformer.models import EncoderDecoder, EncoderDecoderOptions
 from polyformer.text import BOS, EOS, PAD, Assets
-from polyformer.training import Answer, LineError, Loss, Task, linear_cross_entropy
+from polyformer.training import Answer, LineError, Loss, Task, sequence_loss
 
 __all__ = ["Translation"]
 
@@ -67,12 +67,10 @@ class Translation(Task):
 
     def loss(self, batch: PairBatch) -> Loss:
         hidden = self.network(batch.source, batch.target[:, :-1], batch.source_keep)  # (B, L, D)
-        labels = batch.target[:, 1:].flatten()  # (B L,)
-        real = (labels != PAD).nonzero().squeeze(1)  # (N,)
-        vectors = hidden.flatten(0, 1).index_select(0, real)  # (N, D)
-        token_loss = linear_cross_entropy(vectors, self.network.output_weight, labels[real], self.label_smoothing)
+        weight = self.network.output_weight
+        token_loss, count = sequence_loss(hidden, weight, batch.target[:, 1:], PAD, self.label_smoothing)
         sums = {"negative_log_likelihood": token_loss.negative_log_likelihood, "correct": token_loss.correct}
-        return Loss(token_loss.loss, torch.tensor(len(real), device=hidden.device), sums)
+        return Loss(token_loss.loss, torch.tensor(count, device=hidden.device), sums)
 
     def evaluate(self, batch: PairBatch, split: str) -> tuple[Loss, list[tuple[int, Translated]]]:
         best = self.decode(batch, self.search if split == "test" else self.validation_search)

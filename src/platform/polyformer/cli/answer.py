@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import IO
 
@@ -22,8 +22,8 @@ AT_ONCE = 512
 
 
 def predict(words: list[str]) -> int:
-    """Answers lines."""
-    return _answer(words, lambda task: task.answer)
+    """Answers lines; with `--stream` each answer is printed while it is made."""
+    return _stream(words) if flag(words, "--stream") else _answer(words, lambda task: task.answer)
 
 
 def score(words: list[str]) -> int:
@@ -32,14 +32,8 @@ def score(words: list[str]) -> int:
 
 
 def _answer(words: list[str], method: Callable[[Task], Callable[[Sequence[str]], list[Answer]]]) -> int:
-    quiet()
-    as_json, source, target = flag(words, "--json"), option(words, "--input"), option(words, "--output")
-    device = option(words, "--device") or ("cuda" if torch.cuda.is_available() else "cpu")
-    with ExitStack() as stack:
-        lines = stack.enter_context(_open(source)) if source else _standard_input()
-        task, _ = load(words)
-        task.to(device)
-        out: IO[str] = stack.enter_context(open(target, "w", encoding="utf-8")) if target else sys.stdout
+    as_json = flag(words, "--json")
+    with _opened(words) as (task, lines, out):
         done = 0
         for chunk in _chunks(lines):
             for answer in _numbered(method(task), chunk, done):
@@ -47,7 +41,43 @@ def _answer(words: list[str], method: Callable[[Task], Callable[[Sequence[str]],
                 out.write(shown.replace("\n", " ") + "\n")
             out.flush()
             done += len(chunk)
+        _report(task)
     return 0
+
+
+def _stream(words: list[str]) -> int:
+    """Line breaks inside an answer are kept, and an empty line stands between two answers."""
+    if flag(words, "--json"):
+        raise UsageError("--stream prints text as it comes, --json whole answers: leave one of them out")
+    with _opened(words) as (task, lines, out):
+        for number, line in enumerate(line for chunk in _chunks(lines, 1) for line in chunk):
+            out.write("\n" if number else "")
+            for piece in task.stream(line):
+                out.write(piece)
+                out.flush()
+            out.write("\n")
+        _report(task)
+    return 0
+
+
+@contextmanager
+def _opened(words: list[str]) -> Iterator[tuple[Task, IO[bytes], IO[str]]]:
+    """The task, the lines to answer, and where answers go, as the words say."""
+    quiet()
+    source, target = option(words, "--input"), option(words, "--output")
+    device = option(words, "--device") or ("cuda" if torch.cuda.is_available() else "cpu")
+    with ExitStack() as stack:
+        lines = stack.enter_context(_open(source)) if source else _standard_input()
+        task, _ = load(words)
+        task.to(device)
+        out: IO[str] = stack.enter_context(open(target, "w", encoding="utf-8")) if target else sys.stdout
+        yield task, lines, out
+
+
+def _report(task: Task) -> None:
+    """What the task has to say of its answers, to standard error."""
+    for line in task.remarks():
+        print(line, file=sys.stderr)
 
 
 def _numbered(answer: Callable[[Sequence[str]], list[Answer]], chunk: list[str], done: int) -> list[Answer]:
@@ -69,13 +99,13 @@ def _standard_input() -> IO[bytes]:
     return sys.stdin.buffer
 
 
-def _chunks(lines: IO[bytes]) -> Iterator[list[str]]:
+def _chunks(lines: IO[bytes], at_once: int = AT_ONCE) -> Iterator[list[str]]:
     """The lines as text, many at a time; a person who types gets each answered at once.
 
     Raises:
         ValueError: For bytes that are no UTF-8, naming the line.
     """
-    number, size = 0, 1 if lines.isatty() else AT_ONCE
+    number, size = 0, 1 if lines.isatty() else at_once
     while raw := list(islice(lines, size)):
         chunk = []
         for line in raw:

@@ -10,8 +10,8 @@ platform fit --run NAME --resume [--KEY VALUE ...]            go on where it sto
   --task NAME               what to train, such as Translation; usually in the config
   --data.train FILES        your data: a table, "[source.txt, target.txt]", or hub:NAME:SPLIT
   --data.validation FILES   likewise; --data.test FILES too
-  --model.position NAME     how positions are told: Sinusoidal, Learned, Relative, NoPosition
-  --model.d_model N         width; also num_heads, encoder_layers, decoder_layers, dropout
+  --model.position NAME     how positions are told: Sinusoidal, Learned, Relative, Rotary, NoPosition
+  --model.d_model N         width; also num_heads, dropout, encoder_layers and decoder_layers, or num_layers
   --training.optimizer.lr X learning rate; --training.schedule NAME and its keys
   --data.batches.tokens N   target tokens in a batch
   --trainer.max_steps N     length of the training; or --trainer.max_epochs N
@@ -33,14 +33,18 @@ PREDICT = """platform predict --ckpt_path PATH [--input FILE] [--output FILE] [-
   One line in, one line out; from standard input to standard output unless files are given.
 
   --ckpt_path PATH        a checkpoint, or a run folder (its best checkpoint)
-  --json                  JSON lines with scores, and with alternatives if --task.search.n_best is above 1
-  --task.search.beam N    width of the beam; also length_penalty, n_best, max_ratio, max_extra
+  --json                  JSON lines with scores, and with alternatives where more than one is asked for
+  --stream                print each answer while it is made (language models)
+  --task.search.beam N    translation: width of the beam; also length_penalty, n_best, max_ratio, max_extra
+  --task.sampling.KEY V   language models: temperature (0: greedy), top_k, top_p, min_p, repetition_penalty,
+                          max_tokens, stop, samples, seed
+  --task.draft PATH       language models: a smaller model with the same tokenizer that proposes tokens
   --device DEVICE         cpu, cuda, ...; default: cuda if there is one"""
 
 SCORE = """platform score --ckpt_path PATH [--input FILE] [--output FILE] [--json]
 
-  The log-probability (in nats) of each line; for translation a line is source, tab, target.
-  --json adds the number of tokens and the perplexity per token."""
+  The log-probability (in nats) of each line, its end included; for translation a line is source, tab, target.
+  --json adds the number of tokens and the perplexity per token; for language models also per word, and bits per byte."""
 
 TOKENIZER = """platform tokenizer train --output FILE [--kind KIND] [--vocab_size N] [--lowercase] --input FILES ...
 platform tokenizer show PATH [--input FILE]

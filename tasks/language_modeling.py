@@ -1,0 +1,256 @@
+"""Language modelling: a causal stack that predicts each next token.
+
+Letters: B batch, L tokens, D model, V vocabulary.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from polyformer.data import TextBatch, TextData
+from polyformer.decoding import Sampling, Speculation, Symbols, Written, generate, log_probabilities, pad_left
+from polyformer.models import DecoderOnly, DecoderOnlyOptions, Placement
+from polyformer.text import BOS, EOS, PAD, UNK, Assets
+from polyformer.training import Answer, Loss, Task, find_checkpoint, load_task, sequence_loss
+
+__all__ = ["LanguageModeling"]
+
+SYMBOLS = Symbols(begin=EOS, end=EOS, never=(PAD, UNK, BOS))
+ROWS_AT_ONCE = 64
+SHOWN_TOKENS, TRIED_TOKENS = 60, 12
+
+
+@dataclass
+class _Text:
+    """A text while it is written."""
+
+    tokens: list[int] = field(default_factory=list)
+    log_probability: float | None = 0.0
+    ended: str = "length"
+
+    def add(self, written: Written) -> None:
+        if written.token == EOS:
+            self.ended = "end"
+        else:
+            self.tokens.append(written.token)
+        known = self.log_probability is not None and written.log_probability is not None
+        self.log_probability = self.log_probability + written.log_probability if known else None  # type: ignore[operator]
+
+
+class LanguageModeling(Task):
+    """Predicts the next token of text, and continues lines of text (Radford et al. 2018).
+
+    Args:
+        assets: Tokenizer "text".
+        options: The network.
+        sampling: How texts are continued.
+        draft: Checkpoint or run folder of a smaller model with the same tokenizer, which proposes tokens (speculative
+            decoding): faster, the same distribution. None: none.
+        proposals: Most tokens that the draft proposes at once.
+    """
+
+    model_class = DecoderOnlyOptions
+    data_class = TextData
+
+    def __init__(
+        self,
+        assets: Assets,
+        options: DecoderOnlyOptions,
+        sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+        draft: str | None = None,
+        proposals: int = 4,
+    ) -> None:
+        super().__init__(assets, options)
+        if proposals < 1:
+            raise ValueError(f"`proposals` must be at least 1, but is {proposals}")
+        self.sampling, self.draft, self.proposals = sampling, draft, proposals
+        self.tokenizer = assets.tokenizers["text"]
+        self.network = DecoderOnly(len(self.tokenizer), options)
+
+    # ---- training and evaluation
+
+    def loss(self, batch: TextBatch) -> Loss:
+        hidden = self.network(batch.tokens, Placement(at=batch.at, document=batch.document))  # (B, L, D)
+        token_loss, count = sequence_loss(hidden, self.network.output_weight, batch.target, PAD)
+        return Loss(token_loss.loss, torch.tensor(count, device=hidden.device), {"correct": token_loss.correct})
+
+    def evaluate(self, batch: TextBatch, split: str) -> tuple[Loss, list[tuple[int, str]]]:
+        """The text's words and bytes ride on the batch with its first window; its beginning is the only record."""
+        loss = self.loss(batch)
+        loss.sums["words"], loss.sums["bytes"] = torch.tensor(float(batch.words)), torch.tensor(float(batch.bytes))
+        first = [row for row, number in enumerate(batch.index.tolist()) if number == 0]
+        return loss, [(0, self.tokenizer.decode(batch.target[row, :TRIED_TOKENS].tolist())) for row in first]
+
+    def measure(self, sums: dict[str, float], records: list[str], split: str) -> dict[str, float]:
+        fit = goodness_of_fit(sums["loss"], sums["count"], sums["words"], sums["bytes"])
+        return {**fit, "accuracy": sums["correct"] / sums["count"]}
+
+    def signatures(self) -> dict[str, str]:
+        data = self.settings.get("data", {}).get("init_args", {})
+        window, stride = data.get("window"), data.get("stride") or data.get("window")
+        how = f"context:{window}|stride:{stride}|layout:{data.get('layout')}|ends:counted"
+        return {
+            "perplexity": how,
+            "word_perplexity": f"{how}|words:between spaces, and each end of a document",
+            "bits_per_byte": f"{how}|bytes:UTF-8, and one for each end of a document",
+        }
+
+    @torch.no_grad()
+    def samples(self, records: list[str]) -> list[str]:
+        sampling = replace(self.sampling, max_tokens=SHOWN_TOKENS, samples=1, stop=())
+        tokens = [written.token for written in self._written([[EOS]], sampling, [0])]
+        return [line for line in self.tokenizer.decode(tokens).splitlines() if line.strip()][:3]
+
+    def try_line(self, records: list[str]) -> str:
+        lines = [line.strip() for line in (records[0] if records else "").splitlines() if line.strip()]
+        return lines[0] if lines else ""
+
+    # ---- using it
+
+    @torch.no_grad()
+    def answer(self, lines: Sequence[str]) -> list[Answer]:
+        """The lines, continued; a line's continuation does not depend on the others, nor on how many there are."""
+        prompts = self._prompts(lines)
+        order = sorted(range(len(lines)), key=lambda place: -len(prompts[place]))
+        answers: dict[int, Answer] = {}
+        at_once = max(1, ROWS_AT_ONCE // self.sampling.samples)
+        for begin in range(0, len(order), at_once):
+            places = order[begin : begin + at_once]
+            texts = [_Text() for _ in range(len(places) * self.sampling.samples)]
+            for written in self._written([prompts[place] for place in places], self.sampling, places):
+                texts[written.row].add(written)
+            for number, place in enumerate(places):
+                chosen = texts[number * self.sampling.samples :][: self.sampling.samples]
+                answers[place] = self._answer(lines[place], prompts[place], chosen)
+        return [answers[place] for place in range(len(lines))]
+
+    def _answer(self, line: str, prompt: list[int], texts: list[_Text]) -> Answer:
+        samples: list[dict[str, Any]] = []
+        for text in texts:
+            continuation, stopped = self._cut(self._continuation(prompt, text.tokens))
+            details = {"tokens": len(text.tokens), "ended": "stop" if stopped else text.ended}
+            if text.log_probability is not None:
+                details["log_probability"] = text.log_probability
+            samples.append({"text": line + continuation, "continuation": continuation, **details})
+        return Answer(samples[0]["text"], {**samples[0], "samples": samples} if len(samples) > 1 else samples[0])
+
+    @torch.no_grad()
+    def stream(self, line: str) -> Iterator[str]:
+        """The line, then its continuation in pieces; what may be the beginning of a stop text waits until that is known."""
+        yield line
+        prompt, text, shown = self._prompts([line])[0], _Text(), 0
+        waiting = max((len(stop) for stop in self.sampling.stop), default=1) - 1
+        for written in self._written([prompt], replace(self.sampling, samples=1), [0]):
+            text.add(written)
+            whole = self._continuation(prompt, text.tokens)
+            sure, stopped = self._cut(whole)
+            if not (stopped or written.is_last):
+                sure = whole.rstrip("\ufffd")  # a character that is not complete yet
+                sure = sure[: max(shown, len(sure) - waiting)]
+            yield sure[shown:]
+            shown = max(shown, len(sure))
+
+    @torch.no_grad()
+    def score(self, lines: Sequence[str]) -> list[Answer]:
+        """The log-probability of each line as a whole document, its end included."""
+        return [self._score(line, [*prompt, EOS]) for line, prompt in zip(lines, self._prompts(lines), strict=True)]
+
+    def _score(self, line: str, ids: list[int]) -> Answer:
+        total, context = 0.0, self.options.max_length
+        stride = max(1, context // 2)
+        for begin in range(0, max(1, len(ids) - 1 - context + stride), stride):
+            tokens = torch.tensor([ids[begin : begin + context + 1]], device=self.device)  # (1, L + 1)
+            skipped = 0 if begin == 0 else context - stride  # scored in the window before
+            logits = self.network.logits(self.network(tokens[:, :-1]))[:, skipped:]
+            total += float(log_probabilities(logits, tokens[:, 1 + skipped :], PAD).double().sum())
+        words, size = len(line.split()) + 1, len(line.encode()) + 1
+        fit = goodness_of_fit(-total, len(ids) - 1, words, size)
+        return Answer(f"{total:.4f}", {"log_probability": total, "tokens": len(ids) - 1, "words": words, "bytes": size, **fit})
+
+    def remarks(self) -> list[str]:
+        if self._speculation is None:
+            return []
+        counts = self._speculation.counts
+        return [f"{counts.rate:.1%} of {counts.proposed:,} tokens proposed by the draft were accepted"]
+
+    # ---- writing
+
+    def _prompts(self, lines: Sequence[str]) -> list[list[int]]:
+        return [[EOS, *ids] for ids in self.tokenizer.encode_batch(lines)]
+
+    def _written(self, prompts: list[list[int]], sampling: Sampling, numbers: list[int]) -> Iterator[Written]:
+        """Tokens as they come; row r belongs to prompt r // samples. ``numbers`` tell the prompts apart for the chances."""
+        rows = [(number, sample) for number in numbers for sample in range(sampling.samples)]
+        repeated = [prompt for prompt in prompts for _ in range(sampling.samples)]
+        if self._speculation is not None:
+            for row, (prompt, name) in enumerate(zip(repeated, rows, strict=True)):
+                yield from self._speculated(row, prompt, name, sampling)
+            return
+        padded, missing = pad_left(repeated, PAD)
+        stepper = self.network.start(missing)
+        yield from generate(stepper, padded.to(self.device), sampling, SYMBOLS, rows, self._is_stopped)
+
+    def _speculated(self, row: int, prompt: list[int], name: tuple[int, int], sampling: Sampling) -> Iterator[Written]:
+        assert self._speculation is not None
+        self._speculation.sampling = sampling
+        text: list[int] = []
+        for token in self._speculation.write(prompt, name):
+            text.append(token)
+            is_last = token == EOS or len(text) == sampling.max_tokens or self._is_stopped(row, text)
+            yield Written(row, token, None, is_last)
+            if is_last:
+                return
+
+    @cached_property
+    def _speculation(self) -> Speculation | None:
+        """Writing with the draft, where there is one.
+
+        Raises:
+            ValueError: If it is no language model with the same tokenizer.
+        """
+        if self.draft is None:
+            return None
+        loaded, _ = load_task(find_checkpoint(self.draft))
+        if not isinstance(loaded, LanguageModeling) or loaded.tokenizer.fingerprint != self.tokenizer.fingerprint:
+            raise ValueError(f"`task.draft` {self.draft} must be a language model with the same tokenizer as this one")
+        draft = loaded.to(self.device).network
+        return Speculation(lambda: (self.network.start(), draft.start()), self.sampling, SYMBOLS, self.proposals, self.device)
+
+    def _is_stopped(self, row: int, tokens: list[int]) -> bool:
+        if not self.sampling.stop:
+            return False
+        longest = max(len(stop.encode()) for stop in self.sampling.stop)
+        tail = self.tokenizer.decode(tokens[-longest - 1 :])  # a token is at least a byte
+        return any(stop in tail for stop in self.sampling.stop)
+
+    def _cut(self, continuation: str) -> tuple[str, bool]:
+        """The text before the first stop text, and whether there was one."""
+        found = [place for stop in self.sampling.stop if (place := continuation.find(stop)) >= 0]
+        return (continuation[: min(found)], True) if found else (continuation, False)
+
+    def _continuation(self, prompt: list[int], tokens: list[int]) -> str:
+        """The text that tokens add to a prompt, whose last token tells whether a space stands between."""
+        before = prompt[-1:]
+        return self.tokenizer.decode([*before, *tokens])[len(self.tokenizer.decode(before)) :]
+
+
+def goodness_of_fit(nats: float, tokens: float, words: float, size: float) -> dict[str, float]:
+    """What papers report of a language model, from the nats it needs for a text of so many tokens, words and bytes.
+
+    >>> {name: round(value, 3) for name, value in goodness_of_fit(math.log(4) * 6, 6, 3, 12).items()}
+    {'loss': 1.386, 'perplexity': 4.0, 'word_perplexity': 16.0, 'bits_per_byte': 1.0}
+    """
+    return {
+        "loss": nats / tokens,
+        "perplexity": _exponential(nats / tokens),
+        "word_perplexity": _exponential(nats / words),
+        "bits_per_byte": nats / math.log(2) / size,
+    }
+
+
+def _exponential(nats: float) -> float:
+    return math.exp(nats) if nats < 700.0 else math.inf  # a line without spaces is one word
