@@ -3,8 +3,9 @@
 Random weights end texts at random places, and at other places for each toolkit. So every sentence is made to end after
 as many tokens as its target in the corpus has: forbidden to end before, made to end there, by each toolkit's own means
 (ours by the longest length of each sentence, Hugging Face's by a logits processor). As in a trained model, the
-sentences of a batch end at different steps, and what a toolkit saves then is measured. CTranslate2 takes one length for
-a whole batch, the mean of its targets. The encoder is part of the time, tokenizing is not.
+sentences of a batch end at different steps, and what a toolkit saves then is measured. With a beam, where Hugging Face's
+search goes on after such an end, all sentences of a batch are as long as the mean of its targets, for every toolkit; for
+CTranslate2 always. The encoder is part of the time, tokenizing is not.
 """
 
 import subprocess
@@ -59,7 +60,7 @@ def transformers(sizes: Sizes, beam: int) -> Decode:
             use_cache=True,
             early_stopping=beam > 1,
             max_new_tokens=int(lengths.max()),
-            logits_processor=[EndAt(lengths.repeat_interleave(beam))],
+            **({"min_new_tokens": int(lengths.max())} if beam > 1 else {"logits_processor": [EndAt(lengths)]}),
         )
         return int((written[:, 1:] != PAD).sum())
 
@@ -121,6 +122,8 @@ def decode(name: str, batches: list[Batch], warm_up: int, beam: int) -> dict[str
     seconds, written = [], []
     for batch in batches:
         lengths = (batch.labels != PAD).sum(dim=1)
+        if beam > 1:
+            lengths = torch.full_like(lengths, round(float(lengths.float().mean())))
         begin = time.perf_counter()
         written.append(run(batch, lengths))
         seconds.append(time.perf_counter() - begin)
