@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["ColumnLimits", "Report", "apply_limits"]
+from polyformer.data.cutting import Cut, cut_together
+
+__all__ = ["ColumnLimits", "Report", "Together", "apply_limits"]
 
 Rows = dict[str, list[Any]]
 
@@ -38,13 +40,30 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Together:
+    """A limit on the ids of several columns together; what is over it is cut.
+
+    Args:
+        columns: which columns; the longest one is cut first.
+        most: the most ids in all of them.
+        cut: what is kept of a column that is cut.
+    """
+
+    columns: tuple[str, ...]
+    most: int
+    cut: Cut = "head"
+
+
+@dataclass(frozen=True)
 class ColumnLimits:
     """Limits on encoded columns.
 
     Args:
-        longest: the most ids per example in each column; None for no limit. Columns not named here are left alone.
+        longest: the most ids per example in each column; None for no limit. Columns not named here are left alone, and so
+            are names without a column.
         too_long: what happens to an example over a limit.
         empty: what happens to an example without ids in one of the columns.
+        together: a limit on several columns together.
 
     >>> ColumnLimits({"source": 2}, too_long="truncate").empty
     'drop'
@@ -53,6 +72,7 @@ class ColumnLimits:
     longest: Mapping[str, int | None] = field(default_factory=dict)
     too_long: Literal["drop", "truncate"] = "drop"
     empty: Literal["drop", "keep"] = "drop"
+    together: Together | None = None
 
 
 def apply_limits(rows: Rows, limits: ColumnLimits) -> tuple[Rows, Report]:
@@ -64,17 +84,28 @@ def apply_limits(rows: Rows, limits: ColumnLimits) -> tuple[Rows, Report]:
     kept: list[int] = []
     empty = long = truncated = 0
     count = len(next(iter(rows.values()), []))
+    longest = {name: most for name, most in limits.longest.items() if name in rows}
     for at in range(count):
-        over = [name for name, most in limits.longest.items() if most is not None and len(rows[name][at]) > most]
-        if limits.empty == "drop" and any(not rows[name][at] for name in limits.longest):
+        over = [name for name, most in longest.items() if most is not None and len(rows[name][at]) > most]
+        if limits.empty == "drop" and any(not rows[name][at] for name in longest):
             empty += 1
         elif over and limits.too_long == "drop":
             long += 1
         else:
             for name in over:
-                rows[name][at] = rows[name][at][: limits.longest[name]]
-            truncated += bool(over)
+                rows[name][at] = rows[name][at][: longest[name]]
+            truncated += (limits.together is not None and _cut(rows, at, limits.together)) or bool(over)
             kept.append(at)
     if len(kept) < count:
         rows = {name: [values[at] for at in kept] for name, values in rows.items()}
     return rows, Report(len(kept), empty, long, truncated)
+
+
+def _cut(rows: Rows, at: int, limit: Together) -> bool:
+    """Cuts an example's columns to what they may have together; whether they had more."""
+    ids = [rows[name][at] for name in limit.columns]
+    if sum(map(len, ids)) <= limit.most:
+        return False
+    for name, shorter in zip(limit.columns, cut_together(ids, limit.most, limit.cut), strict=True):
+        rows[name][at] = shorter
+    return True

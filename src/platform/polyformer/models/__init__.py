@@ -1,10 +1,12 @@
 """Whole models, assembled from the blocks of :mod:`polyformer.nn`."""
 
-from polyformer.models.decoder_only import DecoderOnly, Writing
+from polyformer.models.decoder_only import DecoderOnly
 from polyformer.models.encoder_decoder import Continuation, EncoderDecoder
+from polyformer.models.encoder_only import EncoderOnly
 from polyformer.models.initialization import InitializationName, initialize
-from polyformer.models.options import DecoderOnlyOptions, EncoderDecoderOptions, StackOptions
+from polyformer.models.options import DecoderOnlyOptions, EncoderDecoderOptions, EncoderOnlyOptions, StackOptions
 from polyformer.models.stack import Decoder, Encoder, Placement, StackState
+from polyformer.models.writing import Writing
 
 __all__ = [
     "Continuation",
@@ -14,6 +16,8 @@ __all__ = [
     "Encoder",
     "EncoderDecoder",
     "EncoderDecoderOptions",
+    "EncoderOnly",
+    "EncoderOnlyOptions",
     "InitializationName",
     "Placement",
     "StackOptions",

@@ -11,7 +11,7 @@ from polyformer.models.stack import Encoder, Placement
 from polyformer.models.writing import Writing
 from polyformer.nn import Dropout, TokenEmbedding
 
-__all__ = ["DecoderOnly", "Writing"]
+__all__ = ["DecoderOnly"]
 
 
 class DecoderOnly(nn.Module):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from polyformer.models.initialization import initialize
 from polyformer.models.options import EncoderDecoderOptions
 from polyformer.models.stack import Decoder, Encoder, Placement
-from polyformer.nn import Memory, TokenEmbedding
+from polyformer.nn import Memory, TokenEmbedding, prepare_output
 
 __all__ = ["Continuation", "EncoderDecoder"]
 
@@ -94,12 +94,12 @@ class Continuation:
 
     def __init__(self, model: EncoderDecoder, memory: Memory) -> None:
         self.model, self.memory = model, memory
-        self.state = model.decoder.start()
+        self.state, self.output = model.decoder.start(), prepare_output(model.output_weight)
 
     def step(self, tokens: Tensor) -> Tensor:
         """(N, L) tokens that follow those of earlier steps -> (N, V) logits of the token after the last one."""
         hidden = self.model.decoder(self.model.target_embedding(tokens), self.memory, self.state)  # (N, L, D)
-        return self.model.logits(hidden[:, -1])
+        return self.output(hidden[:, -1])
 
     def reorder(self, rows: Tensor) -> None:
         """Row i continues what row ``rows[i]`` was."""

@@ -19,7 +19,7 @@ from polyformer.nn import (
     Sinusoidal,
 )
 
-__all__ = ["DecoderOnlyOptions", "EncoderDecoderOptions", "StackOptions"]
+__all__ = ["DecoderOnlyOptions", "EncoderDecoderOptions", "EncoderOnlyOptions", "StackOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,25 @@ class DecoderOnlyOptions(StackOptions):
         output_dropout: Probability of dropout on the vectors that enter the output layer.
     """
 
+    max_length: int = 256
     num_layers: int = 6
     tied: bool = True
     word_dropout: float = 0.0
     output_dropout: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderOnlyOptions(StackOptions):
+    """An encoder that reads a text whole.
+
+    Args:
+        num_layers: Number of blocks.
+        segments: Number of parts of a text that the model tells apart, as 2 for pairs of texts (Devlin et al. 2019, section
+            3.2); 0: none.
+        word_dropout: Probability of dropping a word of the vocabulary from the input, wherever it stands in the batch
+            (Gal and Ghahramani 2016).
+    """
+
+    num_layers: int = 4
+    segments: int = 0
+    word_dropout: float = 0.0

@@ -111,8 +111,11 @@ class Stack(nn.Module):
         return Residual(inner, norm, self.options.norm_place, self.options.dropout)
 
     def run(self, block: nn.Module, x: Tensor, *rest: object) -> Tensor:
-        """One block; with `checkpointing` its inside is computed again in the backward pass instead of being kept."""
-        recompute = self.options.checkpointing and torch.is_grad_enabled()
+        """One block; with `checkpointing` its inside is computed again in the backward pass instead of being kept.
+
+        Not where the last argument, the state, is given, which must not take its tokens in twice.
+        """
+        recompute = self.options.checkpointing and torch.is_grad_enabled() and rest[-1] is None
         out: Tensor = checkpoint(block, x, *rest, use_reentrant=False) if recompute else block(x, *rest)
         return out
 

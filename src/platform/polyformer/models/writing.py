@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from polyformer.models.stack import Encoder, Placement
+from polyformer.nn import prepare_output
 
 __all__ = ["Writing"]
 
@@ -25,7 +26,8 @@ class LanguageModel(Protocol):
     @property
     def stack(self) -> Encoder: ...
 
-    def logits(self, hidden: Tensor) -> Tensor: ...
+    @property
+    def output_weight(self) -> Tensor: ...
 
 
 class Writing:
@@ -46,7 +48,7 @@ class Writing:
         self.tokens: Tensor | None = None  # (N, T)
         self.begin = torch.zeros(0, dtype=torch.long)  # (N,), the column from which each row is seen
         self.first = 0  # the column that the state begins with
-        self.state = model.stack.start()
+        self.state, self.output = model.stack.start(), prepare_output(model.output_weight)
 
     @property
     def room(self) -> int:
@@ -58,12 +60,12 @@ class Writing:
 
     def step(self, tokens: Tensor) -> Tensor:
         """(N, L) tokens that follow those of earlier steps -> (N, V) logits of the token after the last one."""
-        return self.model.logits(self._read(tokens)[:, -1])
+        return self.output(self._read(tokens)[:, -1])
 
     def step_all(self, tokens: Tensor) -> Tensor:
         """As :meth:`step`, but (N, L, V), the logits after each of the tokens; they must fit into :attr:`room`."""
         assert tokens.shape[1] <= self.room
-        return self.model.logits(self._read(tokens)[:, -tokens.shape[1] :])
+        return self.output(self._read(tokens)[:, -tokens.shape[1] :].flatten(0, 1)).unflatten(0, (len(tokens), -1))
 
     def reorder(self, rows: Tensor) -> None:
         """Row i continues what row ``rows[i]`` was."""

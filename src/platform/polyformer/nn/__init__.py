@@ -17,12 +17,15 @@ from polyformer.nn.mixer import (
     MixerFactory,
     check_fit,
 )
+from polyformer.nn.output import prepare_output
+from polyformer.nn.pooling import AttentionPooling, FirstToken, Max, Mean, MeanMax, Pooling, PoolingFactory
 from polyformer.nn.position import Learned, NoPosition, Position, PositionFactory, Relative, Rotary, Sinusoidal
 from polyformer.nn.residual import NormKind, NormPlace, Residual, make_norm
 from polyformer.nn.shape import Shape
 from polyformer.nn.state import CrossState, KeyValues, Projected, State
 
 __all__ = [
+    "AttentionPooling",
     "BlockState",
     "Context",
     "CrossAttention",
@@ -35,16 +38,22 @@ __all__ = [
     "EncoderBlock",
     "FeedForward",
     "FeedForwardFactory",
+    "FirstToken",
     "FullAttention",
     "KeyValues",
     "Learned",
     "Mask",
+    "Max",
+    "Mean",
+    "MeanMax",
     "Memory",
     "Mixer",
     "MixerFactory",
     "NoPosition",
     "NormKind",
     "NormPlace",
+    "Pooling",
+    "PoolingFactory",
     "Position",
     "PositionFactory",
     "Projected",
@@ -63,6 +72,7 @@ __all__ = [
     "dropout",
     "dropout_add",
     "make_norm",
+    "prepare_output",
     "recorded_weights",
     "relu_dropout",
 ]

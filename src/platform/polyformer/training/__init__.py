@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyformer.training.build import load_task
     from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoint, read_checkpoint
-    from polyformer.training.losses import TokenLoss, linear_cross_entropy, sequence_loss
+    from polyformer.training.losses import TokenLoss, linear_cross_entropy, perplexity, sequence_loss
     from polyformer.training.memory import keep_freed_memory, peak_memory
     from polyformer.training.optimizers import FusedAdamW, MuonAdamW
     from polyformer.training.progress import Meter, describe, log
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ScheduleFactory,
         WarmupStableDecay,
     )
+    from polyformer.training.targets import ClassWeights, Target, make_target
     from polyformer.training.task import Answer, LineError, Loss, Task
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "AtomicCheckpointIO",
     "Averaging",
     "Checkpoints",
+    "ClassWeights",
     "Constant",
     "Cosine",
     "FusedAdamW",
@@ -50,6 +52,7 @@ __all__ = [
     "RunFolder",
     "Schedule",
     "ScheduleFactory",
+    "Target",
     "Task",
     "TokenLoss",
     "WarmupStableDecay",
@@ -59,8 +62,10 @@ __all__ = [
     "linear_cross_entropy",
     "load_task",
     "log",
+    "make_target",
     "parameter_groups",
     "peak_memory",
+    "perplexity",
     "read_checkpoint",
     "sequence_loss",
 ]
@@ -76,6 +81,7 @@ MODULES = {
     "losses": (
         "TokenLoss",
         "linear_cross_entropy",
+        "perplexity",
         "sequence_loss",
     ),
     "memory": (
@@ -111,6 +117,11 @@ MODULES = {
         "Schedule",
         "ScheduleFactory",
         "WarmupStableDecay",
+    ),
+    "targets": (
+        "ClassWeights",
+        "Target",
+        "make_target",
     ),
     "task": (
         "Answer",

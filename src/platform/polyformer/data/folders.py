@@ -1,0 +1,63 @@
+"""Folders of text files, one folder for each label."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from polyformer.data.cache import cache_folder, key_digest, write_text
+from polyformer.data.lines import read_lines
+from polyformer.data.sources import Location
+
+__all__ = ["folders_digest", "label_folders", "read_folders"]
+
+
+def label_folders(location: Location) -> list[Path] | None:
+    """The folders whose names are labels and whose files are texts; None where the location is not made of folders.
+
+    Args:
+        location: a folder with one sub-folder for each label, or a list of the label folders themselves, which leaves
+            others beside them out.
+
+    Raises ValueError for a folder without sub-folders.
+    """
+    paths = [Path(path) for path in ([location] if isinstance(location, str) else location)]
+    if not paths or not all(path.is_dir() for path in paths):
+        return None
+    if not isinstance(location, str):
+        return paths
+    folders = sorted(entry for entry in paths[0].iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not folders:
+        raise ValueError(f"{location}: a folder must hold one folder of text files for each label, but has no folders")
+    return folders
+
+
+def read_folders(folders: Sequence[Path]) -> Iterator[dict[str, str]]:
+    """Every file as an example: "text", "label", and "where" it is."""
+    for folder in folders:
+        for path in _files(folder):
+            yield {"text": "\n".join(read_lines(path)), "label": folder.name, "where": str(path)}
+
+
+def folders_digest(folders: Sequence[Path]) -> str:
+    """The sha256 of names and contents; remembered by sizes and times of change, so that the files are read once."""
+    stamp = key_digest({"files": [_stamp(path) for folder in folders for path in _files(folder)]})
+    memory = cache_folder() / "digests" / f"{key_digest({'folders': [str(folder.resolve()) for folder in folders]})}-{stamp}"
+    if memory.is_file():
+        return memory.read_text(encoding="utf-8")
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in _files(folder):
+            digest.update(f"{folder.name}/{path.name}\n".encode())
+            with path.open("rb") as handle:
+                digest.update(hashlib.file_digest(handle, "sha256").digest())
+    write_text(memory, digest.hexdigest())
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
+
+
+def _stamp(path: Path) -> list[str | int]:
+    status = path.stat()
+    return [str(path), status.st_size, status.st_mtime_ns]
