@@ -6,7 +6,7 @@ Letters: B batch, L tokens, D model, V vocabulary.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from polyformer.data import TextBatch, TextData
 from polyformer.decoding import Sampling, Speculation, Symbols, Written, generate, log_probabilities, pad_left
 from polyformer.models import DecoderOnly, DecoderOnlyOptions, Placement
 from polyformer.text import BOS, EOS, PAD, UNK, Assets
-from polyformer.training import Answer, Loss, Task, find_checkpoint, load_task, sequence_loss
+from polyformer.training import Answer, Loss, Task, find_checkpoint, load_task, perplexity, sequence_loss
 
 __all__ = ["LanguageModeling"]
 
@@ -68,10 +68,21 @@ class LanguageModeling(Task):
         if proposals < 1:
             raise ValueError(f"`proposals` must be at least 1, but is {proposals}")
         self.sampling, self.draft, self.proposals = sampling, draft, proposals
+        self.answered = 0
         self.tokenizer = assets.tokenizers["text"]
         self.network = DecoderOnly(len(self.tokenizer), options)
 
     # ---- training and evaluation
+
+    @classmethod
+    def check(cls, options: DecoderOnlyOptions, data: TextData, training: bool) -> None:
+        """A model sees as far back when it writes as it did in training; it may be measured with shorter windows."""
+        if data.window > options.max_length or (training and data.window != options.max_length):
+            rule = "be the same as" if training else "not be above"
+            raise ValueError(
+                f"`data.window` ({data.window}) must {rule} `model.max_length` ({options.max_length}), which is how far back "
+                "the model looks when it writes"
+            )
 
     def loss(self, batch: TextBatch) -> Loss:
         hidden = self.network(batch.tokens, Placement(at=batch.at, document=batch.document))  # (B, L, D)
@@ -81,12 +92,16 @@ class LanguageModeling(Task):
     def evaluate(self, batch: TextBatch, split: str) -> tuple[Loss, list[tuple[int, str]]]:
         """The text's words and bytes ride on the batch with its first window; its beginning is the only record."""
         loss = self.loss(batch)
-        loss.sums["words"], loss.sums["bytes"] = torch.tensor(float(batch.words)), torch.tensor(float(batch.bytes))
+        for name in ("words", "bytes", "scored"):
+            loss.sums[name] = torch.tensor(getattr(batch, name), dtype=torch.int64)
         first = [row for row, number in enumerate(batch.index.tolist()) if number == 0]
         return loss, [(0, self.tokenizer.decode(batch.target[row, :TRIED_TOKENS].tolist())) for row in first]
 
     def measure(self, sums: dict[str, float], records: list[str], split: str) -> dict[str, float]:
-        fit = goodness_of_fit(sums["loss"], sums["count"], sums["words"], sums["bytes"])
+        """Per word and byte only where all of the text was scored, not with `trainer.limit_val_batches`."""
+        fit = goodness_of_fit(sums["loss"], sums["count"], sums["words"] or 1.0, sums["bytes"] or 1.0)
+        if sums["count"] != sums["scored"]:
+            fit = {name: fit[name] for name in ("loss", "perplexity")}
         return {**fit, "accuracy": sums["correct"] / sums["count"]}
 
     def signatures(self) -> dict[str, str]:
@@ -101,8 +116,10 @@ class LanguageModeling(Task):
 
     @torch.no_grad()
     def samples(self, records: list[str]) -> list[str]:
-        sampling = replace(self.sampling, max_tokens=SHOWN_TOKENS, samples=1, stop=())
-        tokens = [written.token for written in self._written([[EOS]], sampling, [0])]
+        sampling = replace(self.sampling, max_tokens=SHOWN_TOKENS, samples=1)
+        prompt = torch.tensor([[EOS]], device=self.device)
+        written = generate(self.network.start(), prompt, sampling, SYMBOLS, [(0, 0)], lambda row, tokens: False)
+        tokens = [one.token for one in written]
         return [line for line in self.tokenizer.decode(tokens).splitlines() if line.strip()][:3]
 
     def try_line(self, records: list[str]) -> str:
@@ -113,15 +130,17 @@ class LanguageModeling(Task):
 
     @torch.no_grad()
     def answer(self, lines: Sequence[str]) -> list[Answer]:
-        """The lines, continued; a line's continuation does not depend on the others, nor on how many there are."""
-        prompts = self._prompts(lines)
+        """The lines, continued; what is drawn follows from the seed and the line's number, not from what the others say."""
+        prompts, first = self._prompts(lines), self.answered
+        self.answered += len(lines)
         order = sorted(range(len(lines)), key=lambda place: -len(prompts[place]))
         answers: dict[int, Answer] = {}
         at_once = max(1, ROWS_AT_ONCE // self.sampling.samples)
         for begin in range(0, len(order), at_once):
             places = order[begin : begin + at_once]
             texts = [_Text() for _ in range(len(places) * self.sampling.samples)]
-            for written in self._written([prompts[place] for place in places], self.sampling, places):
+            numbers = [first + place for place in places]
+            for written in self._written([prompts[place] for place in places], self.sampling, numbers):
                 texts[written.row].add(written)
             for number, place in enumerate(places):
                 chosen = texts[number * self.sampling.samples :][: self.sampling.samples]
@@ -144,7 +163,8 @@ class LanguageModeling(Task):
         yield line
         prompt, text, shown = self._prompts([line])[0], _Text(), 0
         waiting = max((len(stop) for stop in self.sampling.stop), default=1) - 1
-        for written in self._written([prompt], replace(self.sampling, samples=1), [0]):
+        self.answered += 1
+        for written in self._written([prompt], replace(self.sampling, samples=1), [self.answered - 1]):
             text.add(written)
             whole = self._continuation(prompt, text.tokens)
             sure, stopped = self._cut(whole)
@@ -166,15 +186,18 @@ class LanguageModeling(Task):
             tokens = torch.tensor([ids[begin : begin + context + 1]], device=self.device)  # (1, L + 1)
             skipped = 0 if begin == 0 else context - stride  # scored in the window before
             logits = self.network.logits(self.network(tokens[:, :-1]))[:, skipped:]
-            total += float(log_probabilities(logits, tokens[:, 1 + skipped :], PAD).double().sum())
+            total += float(log_probabilities(logits, tokens[:, 1 + skipped :], PAD).cpu().double().sum())
         words, size = len(line.split()) + 1, len(line.encode()) + 1
         fit = goodness_of_fit(-total, len(ids) - 1, words, size)
-        return Answer(f"{total:.4f}", {"log_probability": total, "tokens": len(ids) - 1, "words": words, "bytes": size, **fit})
+        how = {"context": context, "stride": stride}
+        counts = {"tokens": len(ids) - 1, "words": words, "bytes": size}
+        return Answer(f"{total:.4f}", {"log_probability": total, **counts, **fit, **how})
 
     def remarks(self) -> list[str]:
-        if self._speculation is None:
+        used = self.__dict__.get("_speculation")  # without loading a draft only to say that it did nothing
+        if used is None or not used.counts.proposed:
             return []
-        counts = self._speculation.counts
+        counts = used.counts
         return [f"{counts.rate:.1%} of {counts.proposed:,} tokens proposed by the draft were accepted"]
 
     # ---- writing
@@ -192,7 +215,8 @@ class LanguageModeling(Task):
             return
         padded, missing = pad_left(repeated, PAD)
         stepper = self.network.start(missing)
-        yield from generate(stepper, padded.to(self.device), sampling, SYMBOLS, rows, self._is_stopped)
+        is_stopped = partial(self._is_stopped, repeated)
+        yield from generate(stepper, padded.to(self.device), sampling, SYMBOLS, rows, is_stopped)
 
     def _speculated(self, row: int, prompt: list[int], name: tuple[int, int], sampling: Sampling) -> Iterator[Written]:
         assert self._speculation is not None
@@ -200,7 +224,7 @@ class LanguageModeling(Task):
         text: list[int] = []
         for token in self._speculation.write(prompt, name):
             text.append(token)
-            is_last = token == EOS or len(text) == sampling.max_tokens or self._is_stopped(row, text)
+            is_last = token == EOS or len(text) == sampling.max_tokens or self._is_stopped([prompt], 0, text)
             yield Written(row, token, None, is_last)
             if is_last:
                 return
@@ -220,11 +244,12 @@ class LanguageModeling(Task):
         draft = loaded.to(self.device).network
         return Speculation(lambda: (self.network.start(), draft.start()), self.sampling, SYMBOLS, self.proposals, self.device)
 
-    def _is_stopped(self, row: int, tokens: list[int]) -> bool:
+    def _is_stopped(self, prompts: list[list[int]], row: int, tokens: list[int]) -> bool:
         if not self.sampling.stop:
             return False
         longest = max(len(stop.encode()) for stop in self.sampling.stop)
-        tail = self.tokenizer.decode(tokens[-longest - 1 :])  # a token is at least a byte
+        whole = [*prompts[row][-1:], *tokens]
+        tail = self._continuation(whole[: -longest - 1], whole[-longest - 1 :])  # a token is at least a byte
         return any(stop in tail for stop in self.sampling.stop)
 
     def _cut(self, continuation: str) -> tuple[str, bool]:
@@ -233,7 +258,7 @@ class LanguageModeling(Task):
         return (continuation[: min(found)], True) if found else (continuation, False)
 
     def _continuation(self, prompt: list[int], tokens: list[int]) -> str:
-        """The text that tokens add to a prompt, whose last token tells whether a space stands between."""
+        """The text that tokens add to what stands before, whose last token tells whether a space stands between."""
         before = prompt[-1:]
         return self.tokenizer.decode([*before, *tokens])[len(self.tokenizer.decode(before)) :]
 
@@ -246,11 +271,7 @@ def goodness_of_fit(nats: float, tokens: float, words: float, size: float) -> di
     """
     return {
         "loss": nats / tokens,
-        "perplexity": _exponential(nats / tokens),
-        "word_perplexity": _exponential(nats / words),
+        "perplexity": perplexity(nats / tokens),
+        "word_perplexity": perplexity(nats / words),
         "bits_per_byte": nats / math.log(2) / size,
     }
-
-
-def _exponential(nats: float) -> float:
-    return math.exp(nats) if nats < 700.0 else math.inf  # a line without spaces is one word

@@ -3,7 +3,6 @@
 Letters: B batch, L target tokens, D model.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,11 +10,11 @@ from typing import Literal
 import sacrebleu
 import torch
 
-from polyformer.data import PairBatch, PairData, pair_batches
+from polyformer.data import PairBatch, PairData, encode_texts, pair_batches
 from polyformer.decoding import Hypothesis, Search, Symbols, beam_search, log_probabilities
 from polyformer.models import EncoderDecoder, EncoderDecoderOptions
 from polyformer.text import BOS, EOS, PAD, Assets
-from polyformer.training import Answer, LineError, Loss, Task, sequence_loss
+from polyformer.training import Answer, LineError, Loss, Task, perplexity, sequence_loss
 
 __all__ = ["Translation"]
 
@@ -65,6 +64,19 @@ class Translation(Task):
         sizes = len(assets.tokenizers["source"]), len(assets.tokenizers["target"])
         self.network = EncoderDecoder(*sizes, options)
 
+    def accept(self, data: PairData) -> None:
+        for side, column in (("target", 0), ("source", 1)):
+            limit = (self.network.encoder if side == "source" else self.network.decoder).limit
+            if limit is None:
+                continue
+            for split in data.reports:
+                longest = int(data.lengths(split)[:, column].max())
+                if longest > limit:
+                    raise ValueError(
+                        f"the longest {side} of the {split} data has {longest} tokens, but `model.max_length` is {limit}: "
+                        f"raise it, or set `data.limits.max_{side}`"
+                    )
+
     def loss(self, batch: PairBatch) -> Loss:
         hidden = self.network(batch.source, batch.target[:, :-1], batch.source_keep)  # (B, L, D)
         weight = self.network.output_weight
@@ -74,7 +86,8 @@ class Translation(Task):
 
     def evaluate(self, batch: PairBatch, split: str) -> tuple[Loss, list[tuple[int, Translated]]]:
         best = self.decode(batch, self.search if split == "test" else self.validation_search)
-        texts = self.assets.tokenizers["target"].decode_batch([hypotheses[0].tokens for hypotheses in best])
+        tokens = [hypotheses[0].tokens if hypotheses else [] for hypotheses in best]  # none where all logits are NaN
+        texts = self.assets.tokenizers["target"].decode_batch(tokens)
         triples = zip(batch.source_text, batch.target_text, texts, strict=True)
         records = [Translated(*triple) for triple in triples]
         return self.loss(batch), list(zip(batch.index.tolist(), records, strict=True))
@@ -86,7 +99,7 @@ class Translation(Task):
         exact = sum(record.hypothesis == record.reference for record in records)
         return {
             "loss": likelihood,
-            "perplexity": math.exp(likelihood),
+            "perplexity": perplexity(likelihood),
             "accuracy": sums["correct"] / sums["count"],
             "bleu": self._bleu().corpus_score(hypotheses, references).score,
             "chrf": sacrebleu.CHRF().corpus_score(hypotheses, references).score,
@@ -136,27 +149,27 @@ class Translation(Task):
 
     @torch.no_grad()
     def score(self, lines: Sequence[str]) -> list[Answer]:
-        """The log-probability of the target in each line "source<TAB>target"."""
-        pairs = [line.split("\t") for line in lines]
+        """The log-probability of the target in each line "source<TAB>target"; an empty line has none."""
+        pairs = [line.split("\t") if line.strip() else ["", ""] for line in lines]
         for number, pair in enumerate(pairs, 1):
             if len(pair) != 2:
                 raise LineError(number, f"must be source, tab, target, but has {len(pair) - 1} tabs")
         sources = self._encoded("source", [source for source, _ in pairs])
         targets = self._encoded("target", [target for _, target in pairs])
-        answers = [Answer("") for _ in lines]
+        answers = [Answer("", {"log_probability": None, "empty": True}) for _ in lines]
         for batch in pair_batches(sources, targets):
             batch = batch.to(self.device)
             hidden = self.network(batch.source, batch.target[:, :-1], batch.source_keep)
             each = log_probabilities(self.network.logits(hidden), batch.target[:, 1:], PAD)  # (B, L)
             counts = (batch.target[:, 1:] != PAD).sum(dim=1)
             for place, total, count in zip(batch.index.tolist(), each.sum(dim=1).tolist(), counts.tolist(), strict=True):
-                details = {"log_probability": total, "tokens": count, "perplexity": math.exp(-total / count)}
+                details = {"log_probability": total, "tokens": count, "perplexity": perplexity(-total / count)}
                 answers[place] = Answer(f"{total:.4f}", details)
         return answers
 
     def _encoded(self, side: str, texts: Sequence[str]) -> list[list[int]]:
         """Ids of texts, each short enough for the model's positions."""
-        encoded = self.assets.tokenizers[side].encode_batch(texts)
+        encoded = encode_texts(self.assets.tokenizers[side], texts)
         stack = self.network.encoder if side == "source" else self.network.decoder
         for number, ids in enumerate(encoded, 1):
             if stack.limit is not None and len(ids) + 1 > stack.limit:

@@ -22,7 +22,8 @@ def test_every_config_instantiates(config: Path) -> None:
     built = parser.build(settings)
     small = replace(built.options, d_model=2 * built.options.num_heads)
     tokenizer = train_tokenizer(["abc"], TokenizerSettings(kind="character", min_frequency=1))
-    task = replace(built, options=small).make_task(Assets(dict.fromkeys(("source", "target", "text"), tokenizer)))
+    assets = Assets(dict.fromkeys(("source", "target", "text"), tokenizer), {"label": ["no", "yes"]})
+    task = replace(built, options=small).make_task(assets)
     assert sum(parameter.numel() for parameter in task.parameters())
     assert built.recipe.optimizer(parameter_groups(task, built.recipe.decayed))
     again, reparsed = parse_settings(["--config", str(config)])
@@ -87,3 +88,9 @@ def test_a_class_takes_no_arguments_of_the_default_it_replaces(tmp_path: Path, i
     _, settings = parse_settings(["--config", str(file), *words])
     assert settings.training.schedule.init_args.warmup == 0
     assert settings.training.optimizer.init_args.eps == 1e-8
+
+
+@pytest.mark.parametrize("words", [["--data", "SpelledNumbers"], ["--data=SpelledNumbers"]], ids=str)
+def test_data_of_another_class_has_its_own_defaults(words: list[str]) -> None:
+    _, settings = parse_settings(["--task", "Translation", *words])
+    assert settings.data.init_args.tokenizer.kind == "character"

@@ -81,7 +81,7 @@ def test_a_killed_run_goes_on_to_the_bit(
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
-@pytest.mark.parametrize("position", ["Sinusoidal", "Learned", "Relative", "NoPosition"])
+@pytest.mark.parametrize("position", ["Sinusoidal", "Learned", "Relative", "Rotary", "NoPosition"])
 def test_positions_by_one_word(tmp_path: Path, position: str, place: str) -> None:
     """The same config trains, decodes, and is found again in the checkpoint."""
     words = ["--model.position", position, "--model.norm_place", place, "--trainer.max_steps", "3"]
@@ -167,9 +167,15 @@ def test_a_mistake_removes_nothing_of_the_users(tmp_path: Path) -> None:
 def test_resume_takes_a_key_from_the_command_line_but_no_other_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(tmp_path, "--trainer.max_steps", "4") == 0
     run = ["fit", "--run", str(tmp_path / "run"), "--resume"]
-    assert main([*run, "--data.batches.tokens", "300"]) == 1
-    assert "data.batches.tokens: 400 then, 300 now" in capsys.readouterr().err
-    assert main([*run, "--data.batches.tokens", "400", "--trainer.max_steps", "6", "--training.optimizer.lr", "0.5"]) == 0
+    for refused, message in (
+        (["--data.batches.tokens", "300"], "data.batches.tokens: 400 then, 300 now"),
+        (["--model.d_model", "32"], "cannot be resumed with other `model:` keys"),
+        (["--model.num_heads", "3"], "`num_heads` must divide"),
+        (["--training.optimizer", "SGD"], "cannot be resumed with another `training.optimizer`"),
+    ):
+        assert main([*run, *refused]) == 1
+        assert message in capsys.readouterr().err
+    assert main([*run, "--trainer.max_steps", "6", "--training.optimizer.lr", "0.5"]) == 0  # the stored config is as it was
     rates = [row["train/learning_rate"] for row in metrics_of(tmp_path / "run") if row["train/learning_rate"]]
     assert len(rates) == 6 and float(rates[-1]) == 0.5
 
@@ -188,6 +194,80 @@ def test_patience_ends_a_training(tmp_path: Path) -> None:
     words = ["--training.patience", "1", "--training.optimizer.lr", "0.0", "--trainer.val_check_interval", "2"]
     assert fit(tmp_path, *words) == 0
     assert results_of(tmp_path / "run")["steps"] == 4
+
+
+def test_patience_is_the_one_given_now(tmp_path: Path) -> None:
+    words = ["--training.patience", "1", "--training.optimizer.lr", "0.0", "--trainer.val_check_interval", "1"]
+    assert fit(tmp_path, *words) == 0
+    assert results_of(tmp_path / "run")["steps"] == 2
+    assert main(["fit", "--run", str(tmp_path / "run"), "--resume", "--training.patience", "3", "--debug"]) == 0
+    assert results_of(tmp_path / "run")["steps"] == 4
+
+
+@pytest.mark.parametrize(
+    "words", [["--training.patience", "1"], ["--training.averaging.kind", "best"]], ids=lambda words: words[0]
+)
+def test_what_needs_validations_says_so_where_there_are_none(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "pairs.tsv").write_text("a b\tc d\n" * 9)
+    data = f"data: {{train: {tmp_path / 'pairs.tsv'}, source: 0, target: 1}}\ntraining:"
+    config = SMALL[: SMALL.index("data:")] + data + SMALL.partition("training:")[2]
+    with pytest.raises(ValueError, match=f"`{words[0][2:]}` needs validations"):
+        fit(tmp_path, *words, config=config)
+
+
+def test_a_training_that_was_only_saved_can_be_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Translation.training_step
+
+    def dying(self: Translation, batch: Any, batch_idx: int) -> torch.Tensor:
+        if batch_idx == 5:
+            raise KeyboardInterrupt
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(Translation, "training_step", dying)
+    words = ["--trainer.log_every_n_steps", "50", "--trainer.val_check_interval", "10"]
+    with pytest.raises(SystemExit):  # how lightning ends after an interrupt
+        fit(tmp_path, *words)
+    monkeypatch.undo()
+    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
+    assert main(["fit", "--run", str(tmp_path / "run"), "--resume", "--debug"]) == 0
+    assert results_of(tmp_path / "run")["steps"] == 10
+
+
+def test_a_training_that_diverges_says_so_and_ends_well(tmp_path: Path) -> None:
+    assert fit(tmp_path, "--training.optimizer.lr", "1e30") == 0
+    assert "the loss is nan" in (tmp_path / "run" / "log.txt").read_text()
+    assert "NaN" not in (tmp_path / "run" / "results.json").read_text()
+
+
+def test_a_text_beyond_the_positions_is_named_before_training(tmp_path: Path) -> None:
+    words = ["--model.position", "Learned", "--model.max_length", "30"]
+    with pytest.raises(ValueError, match=r"the longest target of the train data has .* tokens, but `model.max_length` is 30"):
+        fit(tmp_path, *words)
+
+
+def test_the_mean_of_steps_is_that_of_their_weights(tmp_path: Path) -> None:
+    """Before its start the weights themselves are validated and kept."""
+    words = ["--training.save_every", "1", "--trainer.val_check_interval", "5", "--training.monitor", "val/loss"]
+    assert fit(tmp_path, *words, name="plain") == 0
+    averaged = ["--training.averaging.kind", "swa", "--training.averaging.start", "0.75", "--trainer.max_steps", "10"]
+    assert fit(tmp_path, *words, *averaged, name="swa") == 0
+    rows = [[row for row in metrics_of(tmp_path / name) if row["val/loss"]] for name in ("plain", "swa")]
+    assert rows[0][0] == rows[1][0] and rows[0][-1] != rows[1][-1]
+    content = torch.load(tmp_path / "swa" / "checkpoints" / "last.ckpt", weights_only=True)
+    weights: list[dict[str, torch.Tensor]] = []
+    for step in (8, 9, 10):
+        assert fit(tmp_path, *words, "--trainer.max_steps", str(step), name=f"plain{step}") == 0
+        weights.append(torch.load(tmp_path / f"plain{step}" / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"])
+    for name, value in content["state_dict"].items():
+        torch.testing.assert_close(value, sum(part[name] for part in weights) / 3, rtol=1e-5, atol=1e-6)  # type: ignore[operator]
+        assert torch.equal(content["current_model_state"][name], weights[-1][name])
+
+
+@pytest.mark.parametrize("kind", ["last", "best"])
+def test_a_finished_mean_can_be_gone_on_with(tmp_path: Path, kind: str) -> None:
+    assert fit(tmp_path, "--training.averaging.kind", kind) == 0
+    assert main(["fit", "--run", str(tmp_path / "run"), "--resume", "--trainer.max_steps", "12", "--debug"]) == 0
+    assert results_of(tmp_path / "run")["steps"] == 12
 
 
 @pytest.mark.parametrize("kind", ["last", "best"])

@@ -1,5 +1,6 @@
 """Using a checkpoint: validate, test, predict, score, tokenizer show; and what a stranger's checkpoint may not do."""
 
+import gzip
 import io
 import json
 import math
@@ -108,13 +109,83 @@ def test_a_checkpoint_is_plain(run: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["task", "position"])
-def test_a_class_from_elsewhere_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "subprocess.Popen",
+        "polyformer.plain.to_json",  # a function of ours is no class
+        "polyformer.nn.block.nn.Identity",  # a way through our modules to others
+        "polyformer.nn.block.nn",
+        "polyformer.nowhere.Thing",
+    ],
+)
+def test_a_class_from_elsewhere_is_refused(run: Path, tmp_path: Path, capsys: Any, key: str, name: str) -> None:
     content = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
     settings = content["polyformer"]["settings"]
-    (settings if key == "task" else settings["model"])[key]["class_path"] = "subprocess.Popen"
+    (settings if key == "task" else settings["model"])[key]["class_path"] = name
     torch.save(content, tmp_path / "strange.ckpt")
     assert main(["predict", "--ckpt_path", str(tmp_path / "strange.ckpt")]) == 1
-    assert "refused, since it names `subprocess.Popen`" in capsys.readouterr().err
+    assert f"refused, since it names `{name}`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["task", "data", "position"])
+def test_a_module_named_in_place_of_a_class_is_never_imported(run: Path, tmp_path: Path, capsys: Any, key: str) -> None:
+    content = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+    settings = content["polyformer"]["settings"]
+    (settings["model"] if key == "position" else settings)[key] = "antigravity.fly"
+    torch.save(content, tmp_path / "strange.ckpt")
+    assert main(["predict", "--ckpt_path", str(tmp_path / "strange.ckpt")]) == 1
+    assert "refused" in capsys.readouterr().err
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize("word", ["--model.position", "--trainer.devices", "--training.patience", "--seed"])
+def test_keys_of_training_are_refused_where_a_checkpoint_is_used(run: Path, capsys: Any, word: str) -> None:
+    assert main(["test", "--ckpt_path", str(run), word, "1"]) == 2
+    assert f"{word} is for training" in capsys.readouterr().err
+
+
+def test_an_input_is_never_overwritten_by_the_output(run: Path, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("six\n")
+    assert main(["predict", "--ckpt_path", str(run), "--input", str(file), "--output", str(file)]) == 2
+    assert "same file" in capsys.readouterr().err
+    assert file.read_text() == "six\n"
+
+
+def test_lines_may_be_packed_and_begin_with_a_byte_order_mark(run: Path, tmp_path: Path, capsys: Any) -> None:
+    with gzip.open(tmp_path / "lines.gz", "wb") as file:
+        file.write(b"\xef\xbb\xbfsix\nsix\n")
+    assert main(["predict", "--ckpt_path", str(run), "--input", str(tmp_path / "lines.gz")]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+
+
+def test_lines_without_words_are_answered_by_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    say(monkeypatch, "   \n\n")
+    assert main(["predict", "--ckpt_path", str(run)]) == 0
+    assert capsys.readouterr().out == "\n\n"
+    say(monkeypatch, "six\tsechs\n\n\tsechs\n")
+    assert main(["score", "--ckpt_path", str(run), "--json"]) == 0
+    scores = [json.loads(line)["log_probability"] for line in capsys.readouterr().out.splitlines()]
+    assert scores[0] < 0 and scores[1:] == [None, None]
+
+
+def test_tokenizers_are_made_of_lines_and_of_columns(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "pairs.tsv").write_text("abc\txyz\n" * 3)
+    with gzip.open(tmp_path / "lines.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("abc xyz\n" * 3)
+    train = ["tokenizer", "train", "--kind", "character", "--output", str(tmp_path / "made")]
+    assert main([*train, f"--input={tmp_path / 'lines.txt.gz'}"]) == 0
+    assert main(["tokenizer", "show", str(tmp_path / "made"), "--input", str(tmp_path / "lines.txt.gz")]) == 0
+    assert "3 of 3 lines come back" in capsys.readouterr().out
+    assert main([*train, "--input", str(tmp_path / "pairs.tsv")]) == 2
+    assert "is a table: say which columns" in capsys.readouterr().err
+    assert main([*train, "--columns", "0,1", "--input", str(tmp_path / "pairs.tsv")]) == 0
+    assert "made: character, 10 tokens" in capsys.readouterr().out
+    assert main(["tokenizer", "train", "--kind", "foo", "--output", str(tmp_path / "x"), "--input", "lines"]) == 2
+    assert main(["tokenizer", "train", "--output", str(tmp_path / "no" / "x"), "--input", "lines"]) == 2
+    assert "there is no folder" in capsys.readouterr().err
 
 
 class Strange:

@@ -200,5 +200,5 @@ def test_user_faults_are_named(tmp_path: Path) -> None:
         Limits(max_source=1)
     with pytest.raises(ValueError, match=r"`dropout` must be at least 0 and below 1, but is 1.0"):
         PairTokenizerSettings(dropout=1.0)
-    with pytest.raises(ValueError, match="so `joint` must be true"):
+    with pytest.raises(ValueError, match="give `target_path` as well"):
         PairTokenizerSettings(path="x.json", joint=False)

@@ -149,10 +149,14 @@ def test_the_hub_gives_nested_columns_and_class_names(monkeypatch: pytest.Monkey
     kinds = datasets.Features({"t": {"de": datasets.Value("string")}, "label": datasets.ClassLabel(names=["neg", "pos"])})
     made = datasets.Dataset.from_list([{"t": {"de": "x"}, "label": 1}], features=kinds)
 
-    def load(name: str, config: str | None, split: str) -> datasets.Dataset:
-        asked.append((name, config, split))
+    def load(name: str, config: str | None, split: str, streaming: bool, revision: str | None = None) -> datasets.Dataset:
+        asked.append((name, config, split, revision))
+        if name == "a/script" and revision is None:
+            raise RuntimeError("Dataset scripts are no longer supported, but found script.py")
         return made
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert list(read_examples("hub:a/b@c:train[:10%]", {"text": "t.de", "label": "label"})) == [{"text": "x", "label": "pos"}]
-    assert asked == [("a/b", "c", "train[:10%]")]
+    assert asked == [("a/b", "c", "train[:10%]", None)]
+    assert len(list(read_examples("hub:a/script:train", {"text": "t.de"}))) == 1
+    assert asked[1:] == [("a/script", None, "train", None), ("a/script", None, "train", "refs/convert/parquet")]

@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_documents_are_told_apart(share: float) -> None:
 
 def test_a_batch_moves_as_a_whole() -> None:
     rows = {"tokens": np.array([[EOS, 5, 6]]), "index": [0]}
-    batch = batch_windows(rows, "packed", words=3, bytes=9).to("meta")
+    batch = replace(batch_windows(rows, "packed"), words=3, bytes=9).to("meta")
     tensors = (batch.tokens, batch.target, batch.at, batch.document, batch.index)
     assert all(tensor is not None and tensor.device.type == "meta" for tensor in tensors)
     assert (len(batch), batch.words, batch.bytes) == (1, 3, 9)

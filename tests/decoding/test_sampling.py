@@ -46,11 +46,11 @@ def test_the_repetition_penalty_pushes_seen_tokens_down() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"temperature": -1.0}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.1}, {"min_p": 1.0}, {"repetition_penalty": 0.0},
-     {"max_tokens": 0}, {"stop": ("",)}, {"samples": 0}],
+     {"max_tokens": 0}, {"stop": ("",)}, {"samples": 0}, {"seed": -1}],
     ids=str,
 )  # fmt: skip
 def test_senseless_settings_are_named(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` must be"):
+    with pytest.raises(ValueError, match=f"`sampling.{next(iter(wrong))}` must be"):
         Sampling(**wrong)  # type: ignore[arg-type]
 
 
@@ -67,11 +67,11 @@ def test_what_has_no_share_is_never_drawn() -> None:
     assert {int(pick(shares, [chance])) for chance in (0.0, 0.25, 0.49999, 0.5, 0.75, 1.0 - 2**-53)} == {1, 3}
 
 
-def write(sentences: list[int], sampling: Sampling, stop_after: int | None = None) -> dict[int, list[Written]]:
+def write(sentences: list[int], sampling: Sampling, stop_after: int | None = None, prompt: int = 0) -> dict[int, list[Written]]:
     """What is written for each sentence of a toy."""
     toy, texts = Toy(sentences), {sentence: [] for sentence in sentences}  # type: ignore[var-annotated]
     rows = [(sentence, 0) for sentence in sentences]
-    prompts, _ = pad_left([[0]] * len(sentences), padding=0)
+    prompts, _ = pad_left([[prompt]] * len(sentences), padding=0)
     for written in generate(toy, prompts, sampling, SYMBOLS, rows, lambda row, tokens: len(tokens) == stop_after):
         texts[sentences[written.row]].append(replace(written, row=0))
     return texts
@@ -109,3 +109,15 @@ def test_every_row_ends_once_and_begin_is_never_written() -> None:
             assert [written.is_last for written in text] == [False] * (len(text) - 1) + [True]
             assert len(text) == (stop_after or 5) or text[-1].token == END
             assert all(written.token != 0 for written in text)
+
+
+def test_the_penalty_spares_the_end() -> None:
+    """Every prompt of a language model begins with the end of the text before it."""
+    ends = [
+        write([sentence], Sampling(temperature=0.0, max_tokens=1, repetition_penalty=penalty), prompt=END)
+        for sentence in range(30)
+        for penalty in (1.0, 9.0)
+    ]
+    plain, penalized = ([text[0].token == END for found in ends[side::2] for text in found.values()] for side in (0, 1))
+    assert any(plain)
+    assert all(after or not before for before, after in zip(plain, penalized, strict=True))

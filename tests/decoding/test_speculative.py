@@ -22,7 +22,7 @@ def models(size: int = 9, spread: float = 1.0, **options: object) -> tuple[Decod
         torch.manual_seed(seed)
         model = DecoderOnly(
             size, DecoderOnlyOptions(d_model=width, num_heads=2, num_layers=2, max_length=16, dropout=0.0, **options)
-        ).eval()  # type: ignore[arg-type]  # noqa: E501
+        ).eval()  # type: ignore[arg-type]
         shake(model)
         model.embedding.table.data.mul_(spread)
         made.append(model)

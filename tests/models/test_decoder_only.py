@@ -89,7 +89,7 @@ def test_ragged_prompts_in_a_batch_equal_single_ones(position: Any) -> None:
     padding = [longest - length for length in lengths]
     prompts = torch.stack(
         [torch.cat((torch.zeros(gap, dtype=torch.long), row[: longest - gap])) for gap, row in zip(padding, text, strict=True)]
-    )  # noqa: E501
+    )
     together, alone = made.start(padding), [made.start() for _ in lengths]
     rows = list(range(4))
     close(together.step(prompts), torch.cat([alone[row].step(text[row : row + 1, : lengths[row]]) for row in rows]))

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from polyformer.cli import main
 from polyformer.tasks.language_modeling import LanguageModeling
 from polyformer.training import load_task
 
-from ..cli.small import results_of
+from ..cli.small import metrics_of, results_of
 from ..cli.test_use import say
 
 SMALL = """
@@ -178,3 +179,66 @@ def test_a_stranger_to_the_tokenizer_is_no_draft(run: Path, tmp_path: Path, monk
     say(monkeypatch, "the\n")
     assert main(["predict", "--ckpt_path", str(run), "--task.draft", str(tmp_path / "other")]) == 1
     assert "same tokenizer" in capsys.readouterr().err
+
+
+def test_a_window_beyond_the_model_is_refused(tmp_path: Path, capsys: Any) -> None:
+    assert main(["fit", "--config", str(config(tmp_path)), "--run", str(tmp_path / "run"), "--data.window", "17"]) == 1
+    assert "`data.window` (17) must be the same as `model.max_length` (16)" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["TextData", "TextStream"])
+def test_a_stopped_training_goes_on_to_the_bit(kind: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """Across the end of an epoch too: the text has 15 batches."""
+    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
+    file = config(tmp_path)
+    content = yaml.safe_load(file.read_text())
+    content["data"] = {"class_path": kind, "init_args": content["data"]}
+    if kind == "TextStream":
+        content["data"]["init_args"]["shuffle_windows"] = 24
+    file.write_text(yaml.safe_dump(content))
+    words = ["fit", "--config", str(file), "--trainer.val_check_interval", "10"]
+    assert main([*words, "--run", str(tmp_path / "whole"), "--trainer.max_steps", "40"]) == 0
+    assert main([*words, "--run", str(tmp_path / "parted"), "--trainer.max_steps", "17"]) == 0
+    resumed = ["fit", "--run", str(tmp_path / "parted"), "--resume", "--trainer.max_steps", "40"]
+    assert main(resumed) == 0
+    rows = [[row for row in metrics_of(tmp_path / name) if row["train/loss"]] for name in ("whole", "parted")]
+    assert rows[0] == rows[1] and len(rows[0]) == 40
+
+
+def test_a_stream_needs_to_know_its_length(tmp_path: Path, capsys: Any) -> None:
+    words = ["fit", "--config", str(config(tmp_path)), "--run", str(tmp_path / "run"), "--data", "TextStream"]
+    assert main([*words, "--trainer.max_steps", "-1", "--trainer.max_epochs", "2"]) == 1
+    assert "set `trainer.max_steps`" in capsys.readouterr().err
+
+
+def test_the_draws_of_a_line_follow_its_number(run: Path) -> None:
+    """Not its place in a chunk of lines, nor what the others say."""
+    task, _ = load_task(run / "checkpoints" / "best.ckpt")
+    whole = [answer.text for answer in task.answer(["the"] * 6)]
+    again, _ = load_task(run / "checkpoints" / "best.ckpt")
+    parted = [answer.text for lines in (["a dog"], ["the"] * 2, ["the"] * 3) for answer in again.answer(lines)]
+    assert parted[1:] == whole[1:] and len(set(whole)) > 1
+    streaming, _ = load_task(run / "checkpoints" / "best.ckpt")
+    assert ["".join(streaming.stream("the")) for _ in range(6)] == whole
+
+
+def test_a_part_of_a_text_has_no_figures_per_word(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
+    words = ["fit", "--config", str(config(tmp_path)), "--run", str(tmp_path / "run"), "--trainer.limit_val_batches", "2"]
+    assert main([*words, "--data.test", "null"]) == 0
+    assert set(results_of(tmp_path / "run")["metrics"]) == {"val/loss", "val/perplexity", "val/accuracy"}
+
+
+def test_a_stop_text_may_begin_with_the_space_after_the_prompt(run: Path) -> None:
+    task, _ = load_task(
+        run / "checkpoints" / "best.ckpt", ["--task.sampling.stop", '[" "]', "--task.sampling.max_tokens", "60"]
+    )
+    for answer in task.answer(["the cat"] * 5):
+        assert answer.details["ended"] != "stop" or answer.details["tokens"] < 60
+        assert " " not in answer.details["continuation"]
+    assert isinstance(task, LanguageModeling)
+    space = task.tokenizer.encode("the cat")[-1]
+    assert task._is_stopped([[3, space]], 0, [space])

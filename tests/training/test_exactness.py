@@ -18,6 +18,7 @@ from polyformer.data import PairBatch, PairTokenizerSettings, SpelledNumbers
 from polyformer.models import EncoderDecoderOptions
 from polyformer.tasks.translation import Translation
 from polyformer.training import Constant, Recipe
+from polyformer.training.fitting import better_side
 
 RAGGED = [3, 11, 8, 2, 30, 5, 17]
 OPTIONS = EncoderDecoderOptions(d_model=16, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0)
@@ -147,3 +148,14 @@ def test_two_ranks_are_one(tmp_path: Path, config: str, names: tuple[str, ...]) 
     for one, two in zip(alone, together, strict=True):
         for name in ("step", "tokens", "train/loss", "val/loss", *names):
             assert (one[name] == two[name] == "") or float(two[name]) == pytest.approx(float(one[name]), rel=1e-5), name
+
+
+def test_a_rank_may_have_nothing_to_evaluate(tmp_path: Path) -> None:
+    config = CONFIG.replace("evaluation_count: 23", "evaluation_count: 1")
+    (_, alone), (_, together) = train(tmp_path, 1, config), train(tmp_path, 2, config)
+    assert together == pytest.approx(alone, rel=1e-5)
+
+
+@pytest.mark.parametrize(("monitor", "side"), [("val/bits_per_byte", "min"), ("test/perplexity", "min"), ("val/bleu", "max")])
+def test_the_better_side_of_a_metric(monitor: str, side: str) -> None:
+    assert better_side(monitor) == side

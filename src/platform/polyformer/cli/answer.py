@@ -1,10 +1,11 @@
 """`platform predict` and `platform score`: lines in, lines out."""
 
-import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import IO
 
 import torch
@@ -12,7 +13,9 @@ import torch
 from polyformer.cli.load import load
 from polyformer.cli.quiet import quiet
 from polyformer.cli.words import flag, option
+from polyformer.data.lines import BYTE_ORDER_MARK, open_bytes
 from polyformer.errors import UsageError
+from polyformer.plain import to_json
 from polyformer.training.task import Answer, LineError, Task
 
 __all__ = ["predict", "score"]
@@ -37,7 +40,7 @@ def _answer(words: list[str], method: Callable[[Task], Callable[[Sequence[str]],
         done = 0
         for chunk in _chunks(lines):
             for answer in _numbered(method(task), chunk, done):
-                shown = json.dumps({"text": answer.text, **answer.details}, ensure_ascii=False) if as_json else answer.text
+                shown = to_json({"text": answer.text, **answer.details}) if as_json else answer.text
                 out.write(shown.replace("\n", " ") + "\n")
             out.flush()
             done += len(chunk)
@@ -65,6 +68,8 @@ def _opened(words: list[str]) -> Iterator[tuple[Task, IO[bytes], IO[str]]]:
     """The task, the lines to answer, and where answers go, as the words say."""
     quiet()
     source, target = option(words, "--input"), option(words, "--output")
+    if source and target and os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
+        raise UsageError(f"--input and --output are the same file, {source}: it would be lost")
     device = option(words, "--device") or ("cuda" if torch.cuda.is_available() else "cpu")
     with ExitStack() as stack:
         lines = stack.enter_context(_open(source)) if source else _standard_input()
@@ -90,7 +95,7 @@ def _numbered(answer: Callable[[Sequence[str]], list[Answer]], chunk: list[str],
 
 def _open(path: str) -> IO[bytes]:
     try:
-        return open(path, "rb")
+        return open_bytes(Path(path))
     except OSError as error:
         raise UsageError(f"--input {path}: {error.strerror}") from None
 
@@ -110,6 +115,7 @@ def _chunks(lines: IO[bytes], at_once: int = AT_ONCE) -> Iterator[list[str]]:
         chunk = []
         for line in raw:
             number += 1
+            line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
             try:
                 chunk.append(line.decode("utf-8").rstrip("\r\n"))
             except UnicodeDecodeError as error:

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ def fit(words: list[str]) -> int:
     quiet()
     keys, resume, name = flag(words, "--keys"), flag(words, "--resume"), option(words, "--run")
     first = int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
-    name = name or os.environ.get(RUN_VARIABLE) or _default_name(words)
+    name = name or os.environ.get(RUN_VARIABLE)
+    if resume and name is None:
+        raise UsageError("--resume needs --run NAME, the run to go on with")
+    name = name or _default_name(words)
     run = RunFolder(name)
     if resume:
         words = ["--config", str(_stored_config(run)), *words]
@@ -41,15 +45,18 @@ def fit(words: list[str]) -> int:
         run.create()
     os.environ[RUN_VARIABLE] = name
     show_log(run.path / "log.txt" if first else None)
+    write_config = partial(_write_config, run, parser, settings)
     try:
         if first:
-            _write_config(run, parser, settings)
             log.info("run %s: %s", run.path, " ".join(["platform fit", *words]))
-        results = Fitting(parser.build(settings), settings.trainer, run).fit(resume)
+            if not resume:
+                write_config()
+        # A resumed run keeps its config until the new one has been accepted.
+        results = Fitting(parser.build(settings), run).fit(resume, write_config if first and resume else None)
     except BaseException:
-        if first and not resume and not (run.path / "metrics.csv").exists():
+        if first and not resume and not run.has_learned:
             run.discard()
-        elif first:
+        elif first and run.has_learned:
             log.info("stopped; go on with: platform fit --run %s --resume", run.name)
         raise
     if first:

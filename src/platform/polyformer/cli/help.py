@@ -39,17 +39,22 @@ PREDICT = """platform predict --ckpt_path PATH [--input FILE] [--output FILE] [-
   --task.sampling.KEY V   language models: temperature (0: greedy), top_k, top_p, min_p, repetition_penalty,
                           max_tokens, stop, samples, seed
   --task.draft PATH       language models: a smaller model with the same tokenizer that proposes tokens
+  --data.limits.KEY V     classification: max_length and cut, of long texts; a pair of texts is a line text, tab, second
   --device DEVICE         cpu, cuda, ...; default: cuda if there is one"""
 
-SCORE = """platform score --ckpt_path PATH [--input FILE] [--output FILE] [--json]
+SCORE = """platform score --ckpt_path PATH [--input FILE] [--output FILE] [--json] [--device DEVICE]
+
+  --ckpt_path PATH        a checkpoint, or a run folder (its best checkpoint)
 
   The log-probability (in nats) of each line, its end included; for translation a line is source, tab, target.
+  For classification, the log-probability of every label for each line.
   --json adds the number of tokens and the perplexity per token; for language models also per word, and bits per byte."""
 
 TOKENIZER = """platform tokenizer train --output FILE [--kind KIND] [--vocab_size N] [--lowercase] --input FILES ...
 platform tokenizer show PATH [--input FILE]
 
-  train   makes a tokenizer from text files, one text a line (.gz too)
+  train   makes a tokenizer from text files, one text a line, or tables (.tsv, .csv, .jsonl, .parquet), each also .gz
+          --columns NAMES   the columns of tables, such as source,target or 0,1
           --min_frequency N leaves out what is seen less often (2)
           kinds: bpe, byte_bpe, unigram, wordpiece, word, word_punctuation, character, byte
   show    how lines are cut, and whether decoding gives them back; PATH is a tokenizer, a checkpoint or a run folder"""
@@ -70,7 +75,8 @@ OVERVIEW = """platform VERB ...      train and use Transformers
   tasks       the tasks that can be trained
 
 `platform VERB --help` says more; `--debug` shows where an error came from.
-Start with: platform fit --config configs/translation/quickstart.yaml"""
+Start with: platform fit --config configs/translation/quickstart.yaml
+        or: platform fit --config configs/language_modeling/quickstart.yaml"""
 
 VERBS = {
     "fit": ("fit", "fit", FIT),

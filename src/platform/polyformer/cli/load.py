@@ -17,6 +17,12 @@ def load(words: list[str]) -> tuple[Task, Built]:
     place = option(words, "--ckpt_path")
     if place is None:
         raise UsageError("--ckpt_path PATH is missing: a checkpoint, or a run folder")
+    for word in words:
+        if word.startswith(("--model", "--training", "--trainer", "--seed", "--config")):
+            key = word.partition("=")[0]
+            raise UsageError(
+                f"{key} is for training; a checkpoint is used as it was trained (--task and --data keys may change)"
+            )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     keep_freed_memory()
     return load_task(find_checkpoint(place), words)

@@ -1,6 +1,5 @@
 """`platform validate` and `platform test`: measuring a checkpoint."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from polyformer.cli.load import load
 from polyformer.cli.quiet import quiet, show_log
 from polyformer.cli.words import option
 from polyformer.errors import UsageError
+from polyformer.plain import to_json
 from polyformer.training.fitting import make_trainer
 from polyformer.training.progress import Meter
 
@@ -31,7 +31,7 @@ def _measure(words: list[str], split: str) -> int:
     task, built = load(words)
     if built.data.contents(split) is None:
         raise UsageError(f"the run has no {split} data; name some by --data.{split} FILES")
-    trainer = make_trainer(None, callbacks=[Meter()])
+    trainer = make_trainer(None, callbacks=[Meter()], devices=1)  # each example once, on one device
     run = trainer.test if split == "test" else trainer.validate
     run(task, datamodule=built.data, verbose=False)
     for name, value in task.metrics.items():
@@ -41,5 +41,5 @@ def _measure(words: list[str], split: str) -> int:
     print(f"{split} data: {built.data.reports[split]}", file=sys.stderr)
     if file is not None:
         content = {"checkpoint": place, "metrics": task.metrics, "signatures": task.signatures()}
-        Path(file).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        Path(file).write_text(to_json(content, indent=2) + "\n", encoding="utf-8")
     return 0

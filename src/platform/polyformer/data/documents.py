@@ -122,14 +122,15 @@ def cut(document: Document, longest: int | None = None) -> Iterator[Piece]:
 
 
 def _cut(document: Document, longest: int) -> Iterator[Piece]:
-    text, begins = "", True
+    text, begins, searched = "", True, 0  # up to where no place to cut was found
     for block in document:
         text += block
         at = 0
-        while len(text) - at > longest and (place := PLACE.search(text, at + longest)):
+        while len(text) - at > longest and (place := PLACE.search(text, max(at + longest, searched))):
             yield Piece(text[at : place.start()], begins, ends=False)
             at, begins = place.start(), False
         text = text[at:]
+        searched = max(len(text) - 2, 0) if len(text) > longest else 0
     yield Piece(text, begins, ends=True)
 
 

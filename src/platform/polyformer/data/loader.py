@@ -59,7 +59,8 @@ class BatchLoader:
         batches: which rows make up each batch.
         prepare: columns (with "index", the numbers of the examples) and the epoch -> what is served.
         rank: which part of each batch is ours.
-        world: the number of parts. Where a part is empty, nothing is served (so it may be in evaluation only).
+        world: the number of parts. Where a part is empty it is left out; where all of ours are, which happens in evaluation
+            only, a single None is served, since Lightning refuses a rank without batches.
         workers: processes that prepare batches.
         limit: batches after which Lightning ends an epoch (`limit_train_batches`), if not all.
 
@@ -93,7 +94,7 @@ class BatchLoader:
 
     def __len__(self) -> int:
         """Batches per epoch on this rank."""
-        return self._length
+        return self._length if self._length or self.world == 1 else 1
 
     def state_dict(self) -> dict[str, int]:
         """The position: batches of the epoch that have been handed out."""
@@ -104,6 +105,9 @@ class BatchLoader:
         self._epoch, self._served, self._restored = state["epoch"], state["batch"], True
 
     def __iter__(self) -> Iterator[Any]:
+        if not self._length and self.world > 1:
+            yield None
+            return
         left_early = self._served and not self._restored
         if left_early or self._served >= self._end:
             self._epoch, self._served = self._epoch + 1, 0

@@ -143,8 +143,9 @@ class DataModule(lightning.LightningDataModule, ABC):
         return {split: loaded.report for split, loaded in self._splits.items()}
 
     def prepare_data(self) -> None:
-        """Makes what is not in the cache yet, on one process per machine; the others then find it there."""
-        for split in self.locations:
+        """Makes what is not in the cache yet, of the splits that are wanted; other processes then find it there."""
+        stage = None if self.trainer is None else self.trainer.state.fn
+        for split in {"validate": ["validation"], "test": ["test"]}.get(str(stage and stage.value), list(self.locations)):
             if self.contents(split) is not None:
                 self.loaded(split)
 

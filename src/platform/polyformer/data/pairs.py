@@ -12,9 +12,9 @@ from polyformer.data.batches import BatchSettings, TokenBatches
 from polyformer.data.cache import cached_tokenizer
 from polyformer.data.examples import ExampleData
 from polyformer.data.limits import ColumnLimits, Rows
-from polyformer.text import BOS, EOS, PAD, Assets, SubwordDropout, Tokenizer, TokenizerSettings
+from polyformer.text import BOS, DROPOUT_KINDS, EOS, PAD, Assets, SubwordDropout, Tokenizer, TokenizerSettings
 
-__all__ = ["Limits", "PairBatch", "PairData", "PairTokenizerSettings", "pad_rows", "pair_batches"]
+__all__ = ["Limits", "PairBatch", "PairData", "PairTokenizerSettings", "encode_texts", "pad_rows", "pair_batches"]
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,25 @@ class PairTokenizerSettings(TokenizerSettings):
 
     Args:
         joint: one vocabulary for both sides; otherwise each side has its own, of `vocab_size` tokens.
+        target_path: an existing tokenizer of the target side; `path` is then that of the source side.
         dropout: the probability with which BPE leaves out a merge, in training only (Provilkov et al., 2020); 0.1
             is common for small data. Batches hold more tokens than planned then, since words are cut finer.
     """
 
     joint: bool = True
+    target_path: str | None = None
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"tokenizer `dropout` must be at least 0 and below 1, but is {self.dropout}")
-        if self.path is not None and not self.joint:
-            raise ValueError(f"tokenizer `path` ({self.path}) is one tokenizer for both sides, so `joint` must be true")
+        if self.dropout and self.path is None and self.kind not in DROPOUT_KINDS:
+            raise ValueError(f"tokenizer `dropout` needs a `kind` of {' or '.join(DROPOUT_KINDS)}, but it is {self.kind}")
+        if self.target_path is not None and self.path is None:
+            raise ValueError("tokenizer `target_path` needs `path` too, the tokenizer of the source side")
+        if self.path is not None and self.target_path is None and not self.joint:
+            raise ValueError(f"tokenizer `path` ({self.path}) is one tokenizer for both sides; give `target_path` as well")
 
     def plain(self) -> TokenizerSettings:
         """The settings of one tokenizer."""
@@ -146,6 +152,9 @@ class PairData(ExampleData):
     def make_assets(self) -> Assets:
         """One tokenizer for both roles, or one for each."""
         settings = self.tokenizer.plain()
+        if self.tokenizer.target_path is not None:
+            paths = {"source": self.tokenizer.path, "target": self.tokenizer.target_path}
+            return Assets({side: Tokenizer.load(str(path)) for side, path in paths.items()})
         if self.tokenizer.joint:
             shared = self._train_tokenizer(settings, ["source", "target"])
             return Assets({"source": shared, "target": shared})
@@ -163,8 +172,8 @@ class PairData(ExampleData):
         targets = rows.get("target", [""] * len(rows["source"]))
         tokenizers = self.assets.tokenizers
         return {
-            "source": tokenizers["source"].encode_batch(rows["source"]),
-            "target": tokenizers["target"].encode_batch(targets),
+            "source": encode_texts(tokenizers["source"], rows["source"]),
+            "target": encode_texts(tokenizers["target"], targets),
             "source_text": rows["source"],
             "target_text": targets,
         }
@@ -213,6 +222,11 @@ class PairData(ExampleData):
         return collate_pairs(rows)
 
 
+def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of texts; none for a text of spaces alone, which counts as empty."""
+    return tokenizer.encode_batch([text if text.strip() else "" for text in texts])
+
+
 def collate_pairs(rows: Rows) -> PairBatch:
     """Encoded pairs, "source", "target" and "index", as tensors."""
     source = pad_rows([[*ids, EOS] for ids in rows["source"]])
@@ -234,7 +248,8 @@ def pair_batches(sources: list[list[int]], targets: list[list[int]], tokens: int
     [[2, 0]]
     """
     chosen = [place for place, source in enumerate(sources) if source]
-    lengths = np.array([(len(sources[place]) + 1, len(targets[place]) + 1) for place in chosen]).reshape(-1, 2)
+    pairs = [(len(sources[place]) + 1, len(targets[place]) + 1) for place in chosen]
+    lengths = np.array([(max(pair), *pair) for pair in pairs]).reshape(-1, 3)
     for batch in TokenBatches(lengths, tokens=tokens, shuffle=False).plan(0):
         places = [chosen[at] for at in batch]
         yield collate_pairs(

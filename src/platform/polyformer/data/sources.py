@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,7 @@ def read_hub(
     import datasets
 
     try:
-        options: dict[str, Any] = {"streaming": True} if streaming else {}
-        rows: Any = datasets.load_dataset(match["name"], match["config"], split=match["split"], **options)
+        rows = _load_hub(match, streaming)
     except Exception as error:  # the hub client raises dozens of kinds
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ValueError(
@@ -94,3 +94,15 @@ def read_hub(
     labels = {name: kind.names for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)}
     for number, row in enumerate(rows.skip(skip) if skip else rows, skip + 1):
         yield pick(row, columns, f"{location}, row {number}", labels)
+
+
+def _load_hub(match: re.Match[str], streaming: bool) -> Any:
+    import datasets
+
+    load = partial(datasets.load_dataset, match["name"], match["config"], split=match["split"], streaming=streaming)
+    try:
+        return load()
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error):
+            raise
+        return load(revision="refs/convert/parquet")  # the hub's own conversion of data sets that are scripts

@@ -34,6 +34,7 @@ class TextBatch:
         index: (B,) where each window begins in the text; in evaluation, its number.
         words: words of the whole text, counted on its first window and nowhere else, so that sums are exact; 0 in training.
         bytes: likewise, bytes of the whole text.
+        scored: likewise, how many tokens are scored in all of it.
     """
 
     tokens: Tensor
@@ -43,6 +44,7 @@ class TextBatch:
     index: Tensor
     words: int = 0
     bytes: int = 0
+    scored: int = 0
 
     def __len__(self) -> int:
         return len(self.index)
@@ -66,15 +68,13 @@ class TextBatch:
         )
 
 
-def batch_windows(rows: dict[str, Any], layout: Layout, words: int = 0, bytes: int = 0) -> TextBatch:
+def batch_windows(rows: dict[str, Any], layout: Layout) -> TextBatch:
     """Windows as tensors.
 
     Args:
         rows: "tokens" (B, L + 1), the inputs and the last target; "index", B numbers; and "target" (B, L) where not all
             are scored.
         layout: `packed` tells documents apart, `stream` takes the text as one.
-        words: see `TextBatch`.
-        bytes: likewise.
 
     >>> batch = batch_windows({"tokens": np.array([[7, 3, 8, 9]]), "index": [0]}, "packed")
     >>> batch.target.tolist(), batch.document.tolist(), batch.at.tolist()
@@ -90,8 +90,6 @@ def batch_windows(rows: dict[str, Any], layout: Layout, words: int = 0, bytes: i
         at=None if at is None else torch.from_numpy(at),
         document=None if document is None else torch.from_numpy(document),
         index=torch.as_tensor(rows["index"], dtype=torch.int64),
-        words=words,
-        bytes=bytes,
     )
 
 

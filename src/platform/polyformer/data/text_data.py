@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -219,5 +219,7 @@ def _check(window: int, stride: int | None, validation_share: float | None, proc
 
 def _prepare_evaluation(report: TextReport, layout: Layout, rows: dict[str, Any], epoch: int) -> TextBatch:
     """Windows as tensors; the first one of a split carries its counts."""
-    first = 0 in rows["index"]
-    return batch_windows(rows, layout, report.words if first else 0, report.bytes if first else 0)
+    batch = batch_windows(rows, layout)
+    if 0 not in rows["index"]:
+        return batch
+    return replace(batch, words=report.words, bytes=report.bytes, scored=report.tokens)

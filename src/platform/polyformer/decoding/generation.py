@@ -38,10 +38,10 @@ class Written:
 
 
 class _Seen:
-    """Which tokens each row holds, for the repetition penalty; nothing where there is none."""
+    """Which tokens each row holds, for the repetition penalty; nothing where there is none. The end never counts."""
 
-    def __init__(self, prompts: Tensor, size: int, penalty: float) -> None:
-        self.penalty = penalty
+    def __init__(self, prompts: Tensor, size: int, penalty: float, end: int) -> None:
+        self.penalty, self.end = penalty, end
         self.table: Tensor | None = None  # (N, V) bool
         if penalty != 1.0:
             self.table = torch.zeros(len(prompts), size, dtype=torch.bool, device=prompts.device)
@@ -50,6 +50,7 @@ class _Seen:
     def add(self, tokens: Tensor) -> None:
         if self.table is not None:
             self.table.scatter_(1, tokens, True)
+            self.table[:, self.end] = False
 
     def penalized(self, logits: Tensor) -> Tensor:
         return logits if self.table is None else repeated(logits, self.table, self.penalty)
@@ -78,7 +79,7 @@ def generate(
     new, seen = prompts, None
     while open_rows:
         logits = stepper.step(new).float()  # (N, V)
-        seen = _Seen(prompts, logits.shape[1], sampling.repetition_penalty) if seen is None else seen
+        seen = _Seen(prompts, logits.shape[1], sampling.repetition_penalty, symbols.end) if seen is None else seen
         totals = logits.logsumexp(dim=-1, keepdim=True)  # (N, 1)
         penalized = seen.penalized(logits)
         tokens = choose(_without(penalized, symbols.never), sampling, partial(chances.draw, open_rows))  # (N,)

@@ -22,8 +22,8 @@ class Sampling:
         top_k: Only the k likeliest tokens may be drawn (Fan et al. 2018); None: all.
         top_p: Only the likeliest tokens that make up this share of the probability (Holtzman et al. 2020).
         min_p: Only tokens at least this share as likely as the likeliest one (Nguyen et al. 2024).
-        repetition_penalty: Logits of tokens that the text holds already are divided by it, or multiplied where they are
-            negative (Keskar et al. 2019, section 4.1); 1 changes nothing.
+        repetition_penalty: Logits of tokens that the text holds already, the end excepted, are divided by it, or multiplied
+            where they are negative (Keskar et al. 2019, section 4.1); 1 changes nothing.
         max_tokens: The most tokens that are written.
         stop: Texts that end the writing; they are not part of it.
         samples: Number of texts for each prompt.
@@ -53,10 +53,11 @@ class Sampling:
             "max_tokens": (self.max_tokens >= 1, "at least 1"),
             "stop": (all(self.stop), "texts that are not empty"),
             "samples": (self.samples >= 1, "at least 1"),
+            "seed": (self.seed >= 0, "at least 0"),
         }
         for name, (holds, rule) in rules.items():
             if not holds:
-                raise ValueError(f"`{name}` must be {rule}, but is {getattr(self, name)}")
+                raise ValueError(f"`sampling.{name}` must be {rule}, but is {getattr(self, name)}")
 
 
 class Chances:
@@ -97,16 +98,17 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         sampling: The settings.
 
     Returns:
-        (N, V) float64; with temperature 0 all of it is on the likeliest token, the first of equals.
+        (N, V) float64 where there is such a type; with temperature 0 all of it is on the likeliest token, the first of equals.
 
     >>> logits = torch.tensor([[0.5, 0.3, 0.2]]).log()
     >>> probabilities(logits, Sampling(top_k=2)).round(decimals=3)
     tensor([[0.6250, 0.3750, 0.0000]], dtype=torch.float64)
     """
+    wide = torch.float32 if logits.device.type == "mps" else torch.float64
     if sampling.temperature == 0.0:
         best = logits.argmax(dim=-1, keepdim=True)  # (N, 1)
-        return torch.zeros(logits.shape, dtype=torch.float64, device=logits.device).scatter_(-1, best, 1.0)
-    shares = (logits.double() / sampling.temperature).softmax(dim=-1)  # (N, V)
+        return torch.zeros(logits.shape, dtype=wide, device=logits.device).scatter_(-1, best, 1.0)
+    shares = (logits.to(wide) / sampling.temperature).softmax(dim=-1)  # (N, V)
     if sampling.top_k is None and sampling.top_p == 1.0 and sampling.min_p == 0.0:
         return shares
     count = shares.shape[-1] if sampling.top_k is None else min(sampling.top_k, shares.shape[-1])

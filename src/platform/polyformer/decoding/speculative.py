@@ -72,6 +72,7 @@ class _Side:
     def _penalized(self, logits: Tensor, text: list[int], later: int) -> Tensor:
         seen = torch.zeros(1, len(logits), dtype=torch.bool, device=self.device)
         seen[0, text[: len(text) - later]] = True
+        seen[0, self.symbols.end] = False
         return repeated(logits.unsqueeze(0), seen, self.sampling.repetition_penalty)
 
     def room_after(self, text: list[int]) -> int:

@@ -161,11 +161,13 @@ class Rotary(Position):
         super().__init__(shape)
         if not 0.0 < fraction <= 1.0:
             raise ValueError(f"`fraction` of Rotary must be above 0 and at most 1, but is {fraction}")
+        if base <= 1.0:
+            raise ValueError(f"`base` of Rotary must be above 1, but is {base}")
         width = round(shape.d_head * fraction)
         if width < 2 or width % 2:
             raise ValueError(
-                f"Rotary turns pairs of features, but {width} of {shape.d_head} per head are to be turned: make `d_model` "
-                f"({shape.d_model}) / `num_heads` ({shape.num_heads}) even, or choose another `fraction` ({fraction})"
+                f"Rotary turns pairs of features, but `fraction` ({fraction}) of the {shape.d_head} per head are {width}, "
+                f"which is not even; choose another `d_model` ({shape.d_model}), `num_heads` ({shape.num_heads}) or `fraction`"
             )
         self.base, self.pairs = base, width // 2
 

@@ -3,11 +3,12 @@
 from polyformer.text.assets import Assets
 from polyformer.text.dropout import SubwordDropout
 from polyformer.text.settings import KINDS, Kind, TokenizerSettings
-from polyformer.text.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer
+from polyformer.text.tokenizer import BOS, DROPOUT_KINDS, EOS, PAD, SPECIALS, UNK, Tokenizer
 from polyformer.text.train import train_tokenizer
 
 __all__ = [
     "BOS",
+    "DROPOUT_KINDS",
     "EOS",
     "KINDS",
     "PAD",

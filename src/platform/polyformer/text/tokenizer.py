@@ -13,7 +13,7 @@ import tokenizers
 from polyformer.text.dropout import SubwordDropout
 from polyformer.text.settings import KINDS
 
-__all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "Tokenizer"]
+__all__ = ["BOS", "DROPOUT_KINDS", "EOS", "PAD", "SPECIALS", "UNK", "Tokenizer"]
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")

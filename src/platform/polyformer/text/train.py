@@ -146,7 +146,9 @@ def _settled(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
 
 def _without_rare(texts: list[str], alphabet: list[str]) -> list[str]:
     """The texts with a line break for each character outside the alphabet, so that its neighbours are not joined."""
-    seen = set().union(*map(set, texts))
+    seen: set[str] = set()
+    for text in texts:
+        seen.update(text)
     table = dict.fromkeys((ord(character) for character in seen.difference(alphabet)), "\n")
     return [text.translate(table) for text in texts] if table else texts
 

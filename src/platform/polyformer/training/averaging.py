@@ -5,14 +5,39 @@ from typing import Any, Literal, cast
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.callbacks import EMAWeightAveraging, WeightAveraging
 from torch import Tensor
 
-__all__ = ["CheckpointMean", "StepMean"]
+__all__ = ["CheckpointMean", "MovingMean", "StepMean"]
 
 
-class StepMean(WeightAveraging):
-    """The plain mean of the weights after every step from ``first`` on (Izmailov et al. 2018); validated and kept as such.
+class _InPlaceOfWeights(WeightAveraging):
+    """The mean stands in for the weights until a validation is over, its samples included, and in what is saved."""
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Nothing yet: the task shows what it writes after this."""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._average_model is not None:
+            self._swap_models(pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Nothing: the last checkpoint, which is saved after this, holds weights and mean."""
+
+
+class MovingMean(_InPlaceOfWeights, EMAWeightAveraging):
+    """An exponential moving average of the weights after every step.
+
+    Args:
+        decay: What is left of the average at each step.
+    """
+
+    def __init__(self, decay: float) -> None:
+        super().__init__(decay=decay)
+
+
+class StepMean(_InPlaceOfWeights):
+    """The plain mean of the weights after every step from ``first`` on (Izmailov et al. 2018); before, the weights themselves.
 
     Args:
         first: The step, counted from 1.
@@ -22,8 +47,11 @@ class StepMean(WeightAveraging):
         super().__init__()
         self.first = first
 
-    def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
-        return step_idx is not None and step_idx >= self.first
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *rest: Any) -> None:
+        assert self._average_model is not None
+        if self._latest_update_step < trainer.global_step <= self.first:
+            self._average_model.n_averaged.zero_()  # so that the mean becomes the weights of this step
+        super().on_train_batch_end(trainer, pl_module, *rest)
 
 
 class CheckpointMean(Callback):
@@ -48,7 +76,8 @@ class CheckpointMean(Callback):
         return {"kept": [list(entry) for entry in self.kept]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.kept = [(value, step) for value, step in state_dict["kept"]]
+        known = [(value, step) for value, step in state_dict["kept"]]
+        self.kept = [(value, step) for value, step in known if self._file(step).exists()]  # cleaned when a run was complete
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         metrics: dict[str, float] = cast(Any, pl_module).metrics

@@ -1,7 +1,8 @@
 """From settings to objects: the one parser that the command line, YAML files and checkpoints go through."""
 
+import importlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ TRAINER_OWNED = {
 """Arguments of the Trainer that Polyformer sets itself; they are no keys of `trainer:`."""
 
 
-CLASS_KEYS = ("training.optimizer", "training.schedule", "model.mixer", "model.cross", "model.feed_forward", "model.position")
+CLASS_KEYS = (
+    "data", "training.optimizer", "training.schedule", "model.mixer", "model.cross", "model.feed_forward", "model.position"
+)  # fmt: skip
 """Keys that name a class and have a default; see :func:`named_classes`."""
 
 
@@ -47,6 +50,7 @@ class Built:
     task_arguments: dict[str, Any]
     data: DataModule
     recipe: Recipe
+    trainer: Namespace
     settings: dict[str, Any]
 
     def make_task(self, assets: Assets) -> Task:
@@ -121,11 +125,20 @@ class TaskParser:
         plain.pop("config", None)
         return plain
 
-    def build(self, namespace: Namespace) -> Built:
-        """The objects that settings describe."""
+    def build(self, namespace: Namespace, training: bool = True) -> Built:
+        """The objects that settings describe.
+
+        Args:
+            namespace: The settings.
+            training: Whether a model is to be trained with them, or used.
+
+        Raises:
+            ValueError: If two of them do not go together.
+        """
         made = self.parser.instantiate(namespace)
+        self.task.check(made.model, made.data, training)
         arguments = dict(vars(made.task.init_args)) if "init_args" in made.task else {}
-        return Built(self.task, made.model, arguments, made.data, made.training, self.plain(namespace))
+        return Built(self.task, made.model, arguments, made.data, made.training, made.trainer, self.plain(namespace))
 
 
 def named_classes(arguments: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
@@ -141,8 +154,9 @@ def named_classes(arguments: Sequence[str], keys: Sequence[str]) -> dict[str, An
         if option == "--config":
             content = yaml.safe_load(Path(value).read_text(encoding="utf-8") if "\n" not in value else value)
             for key in keys:
-                group, _, name = key.partition(".")
-                chosen = (content.get(group) or {}).get(name)
+                chosen = content
+                for name in key.split("."):
+                    chosen = (chosen.get(name) if isinstance(chosen, dict) else None) or {}
                 chosen = chosen.get("class_path") if isinstance(chosen, dict) else chosen
                 found |= {key: chosen} if chosen else {}
         elif option.removeprefix("--") in keys:
@@ -171,10 +185,13 @@ def load_task(path: Path, words: Sequence[str] = ()) -> tuple[Task, Built]:
     """
     content = read_checkpoint(path)
     stored = content["polyformer"]
-    used = {key: stored["settings"][key] for key in ("task", "model", "data", "seed")}
+    try:
+        used = {key: stored["settings"][key] for key in ("task", "model", "data", "seed")}
+    except (KeyError, TypeError):
+        raise ValueError(f"{path}: this checkpoint lacks the settings that it was trained with") from None
     check_classes(used, str(path))
     parser = TaskParser(task_class(used["task"]["class_path"]))
-    built = parser.build(parser.parse(["--config", yaml.safe_dump(used), *words]))
+    built = parser.build(parser.parse(["--config", yaml.safe_dump(used), *words]), training=False)
     assets = Assets.from_dict(stored["assets"])
     built.data.use_assets(assets)
     task = built.make_task(assets)
@@ -182,20 +199,50 @@ def load_task(path: Path, words: Sequence[str] = ()) -> tuple[Task, Built]:
     return task.eval(), built
 
 
-def check_classes(settings: Any, where: str) -> None:
-    """Refuses settings that name a class outside Polyformer and the tasks found.
+def check_classes(settings: dict[str, Any], where: str) -> None:
+    """Refuses settings that name anything but a class of Polyformer or of the tasks found.
+
+    What a checkpoint stores names each class in full, under `class_path`. So a string that could be an import path
+    anywhere else in what makes a network is refused as well, before anything is imported for it.
 
     Raises:
-        ValueError: Naming the class.
+        ValueError: Naming what was found.
     """
     allowed = {kind.__module__ for kind in find_tasks().values()}
-    if isinstance(settings, dict):
-        path = settings.get("class_path", "polyformer.")
-        if not path.startswith("polyformer.") and path.rpartition(".")[0] not in allowed:
+    for key in ("task", "data"):
+        if not isinstance(settings.get(key), dict) or "class_path" not in settings[key]:
+            raise ValueError(f"{where}: refused, since its `{key}` is not a class with its options")
+    for key, value in _strings(settings):
+        is_class = key == "class_path"
+        if is_class and not _is_ours(value, allowed):
             raise ValueError(
-                f"{where}: refused, since it names `{path}`, which is neither Polyformer's nor in the `tasks/` folder here"
+                f"{where}: refused, since it names `{value}`, which is neither a class of Polyformer's nor in the `tasks/` "
+                "folder here"
             )
-        settings = list(settings.values())
-    if isinstance(settings, list):
+    for key, value in _strings(settings["model"]):
+        if key != "class_path" and "." in value and all(part.isidentifier() for part in value.split(".")):
+            raise ValueError(f"{where}: refused, since its `model` names `{value}`")
+
+
+def _strings(settings: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every string in nested settings, with the key it stands at."""
+    if isinstance(settings, str):
+        yield key, settings
+    elif isinstance(settings, dict):
+        for name, value in settings.items():
+            yield from _strings(value, name)
+    elif isinstance(settings, list):
         for value in settings:
-            check_classes(value, where)
+            yield from _strings(value, key)
+
+
+def _is_ours(path: str, allowed: set[str]) -> bool:
+    """Whether a dotted path is where a class of ours was defined; only our own modules are imported to find out."""
+    module, _, name = path.rpartition(".")
+    if module not in allowed and module.split(".")[0] != "polyformer":
+        return False
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return False
+    return isinstance(found, type) and (found.__module__.startswith("polyformer.") or found.__module__ in allowed)

@@ -1,6 +1,7 @@
 """Checkpoints: one file each, never half written, never a pickle of a stranger's classes."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -153,5 +154,8 @@ def _link(source: Path, target: Path) -> None:
     """Makes ``target`` the same file as ``source``, at once."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
-    os.link(source, temporary)
+    try:
+        os.link(source, temporary)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, temporary)
     temporary.replace(target)

@@ -36,7 +36,8 @@ def local_files() -> list[Path]:
     """The modules in `tasks/` of the working directory; none where that folder is the library's own."""
     folder = Path.cwd() / "tasks"
     bundled = [Path(place).resolve() for place in importlib.import_module(BUNDLED).__path__]
-    if not folder.is_dir() or folder.resolve() in bundled or (folder / "translation.py").exists():
+    is_clone = (Path.cwd() / "src" / "platform" / "polyformer").is_dir()
+    if not folder.is_dir() or folder.resolve() in bundled or is_clone:
         return []
     return sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
 

@@ -1,15 +1,16 @@
 """One training from beginning to end: the trainer, the best checkpoint, the test, the results."""
 
 import platform
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging
+from lightning.pytorch.callbacks import EarlyStopping, LambdaCallback
 
-from polyformer.training.averaging import CheckpointMean, StepMean
+from polyformer.training.averaging import CheckpointMean, MovingMean, StepMean
 from polyformer.training.build import Built
 from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, read_checkpoint
 from polyformer.training.memory import keep_freed_memory, peak_memory
@@ -39,38 +40,50 @@ class Fitting:
 
     Args:
         built: The objects that the settings describe.
-        trainer: The keys under `trainer:`.
         run: Where everything goes.
+
+    Raises:
+        ValueError: For a seed below 0.
     """
 
-    def __init__(self, built: Built, trainer: Namespace, run: RunFolder) -> None:
-        self.built, self.run, self.keys = built, run, trainer
+    def __init__(self, built: Built, run: RunFolder) -> None:
+        self.built, self.run, self.keys = built, run, built.trainer
         self.data, self.recipe, self.seed = built.data, built.recipe, int(built.settings["seed"])
+        if self.seed < 0:
+            raise ValueError(f"`seed` must be at least 0, but is {self.seed}")
         self.data.seed = self.seed
 
-    def fit(self, resume: bool) -> dict[str, Any]:
+    def fit(self, resume: bool, on_start: Callable[[], None] | None = None) -> dict[str, Any]:
         """Trains, tests the best checkpoint where test data is given, and writes `results.json`.
 
         Args:
             resume: Go on from `last.ckpt`; where there is none yet, from the beginning.
+            on_start: Called when everything has been accepted and the first step is about to be made.
 
         Returns:
             What `results.json` holds.
         """
         keep_freed_memory()
         torch.manual_seed(self.seed)
+        make_trainer(Namespace(**{**vars(self.keys), "max_steps": 1, "max_epochs": -1, "val_check_interval": None}))
+        self._check_validation()  # as above: a mistake is said before hours of work on data
         self.data.prepare_data()
         task = self.built.make_task(self.data.assets)
+        task.accept(self.data)
         last = self.run.checkpoints / "last.ckpt"
         start = read_checkpoint(last) if resume and last.exists() else None
+        if start is not None:
+            check_resumable(task, start)
         monitor = self.recipe.monitor or task.monitor[0]
-        mode = task.monitor[1] if monitor == task.monitor[0] else _better_side(monitor)
+        mode = task.monitor[1] if monitor == task.monitor[0] else better_side(monitor)
         checkpoints = Checkpoints(self.run.checkpoints, monitor, mode, self.recipe.save_every, self.recipe.keep)
         meter = Meter(self.keys.log_every_n_steps or 50)
         metrics_file = MetricsFile(self.run.path / "metrics.csv")
         steps = self._steps()
         averaging = self._averaging(monitor, mode, steps)
-        trainer = self._trainer(steps, metrics_file, [meter, *averaging, *self._patience(monitor, mode), checkpoints])
+        started = LambdaCallback(on_train_start=lambda *_: on_start() if on_start is not None else None)
+        callbacks = [started, meter, *averaging, *self._patience(monitor, mode), checkpoints]
+        trainer = self._trainer(steps, metrics_file, callbacks)
         if start is not None:
             metrics_file.resume(start["global_step"])
             log.info("resuming from step %d", start["global_step"])
@@ -86,7 +99,19 @@ class Fitting:
         results = self._results(task, trainer, meter, metrics)
         if trainer.is_global_zero:
             self.run.write_results(results)
+            for callback in averaging:
+                if isinstance(callback, CheckpointMean):
+                    callback.clean()
         return results
+
+    def _check_validation(self) -> None:
+        """Refuses what needs validations where there is no validation data."""
+        if self.data.contents("validation") is not None:
+            return
+        needs = {"training.patience": self.recipe.patience is not None,
+                 "training.averaging.kind": self.recipe.averaging.kind in ("last", "best")}  # fmt: skip
+        for key in (key for key, needed in needs.items() if needed):
+            raise ValueError(f"`{key}` needs validations, but no validation data is given; add --data.validation FILE")
 
     def _steps(self) -> int:
         """The length of the training in optimizer steps.
@@ -126,7 +151,7 @@ class Fitting:
         if averaging.kind == "swa":
             return [StepMean(max(1, round(averaging.start * steps)))]
         if averaging.kind == "ema":
-            return [EMAWeightAveraging(decay=averaging.decay)]
+            return [MovingMean(decay=averaging.decay)]
         if averaging.kind == "none":
             return []
         return [CheckpointMean(self.run.checkpoints, averaging.kind, averaging.count, monitor, mode)]
@@ -134,7 +159,7 @@ class Fitting:
     def _patience(self, monitor: str, mode: str) -> list[Callback]:
         if self.recipe.patience is None:
             return []
-        return [EarlyStopping(monitor, mode=mode, patience=self.recipe.patience, check_finite=False)]
+        return [Patience(monitor, mode=mode, patience=self.recipe.patience, check_finite=False, check_on_train_epoch_end=False)]
 
     def _try_mean(self, trainer: Trainer, task: Task, averaging: CheckpointMean, checkpoints: Checkpoints) -> None:
         """Validates the mean of the kept weights; it becomes the best checkpoint only if it is better."""
@@ -147,14 +172,15 @@ class Fitting:
         if better:
             checkpoints.best_metrics = task.metrics
             trainer.save_checkpoint(self.run.checkpoints / "best.ckpt")
-        if trainer.is_global_zero:
-            averaging.clean()
 
     def _test(self, trainer: Trainer, task: Task) -> dict[str, float]:
-        """The metrics of the best checkpoint on the test data; none where there is no test data."""
+        """The metrics of the best checkpoint on the test data; none where there is no test data.
+
+        Without validation it is the last one, in which averaged weights stand as the weights.
+        """
         best = self.run.checkpoints / "best.ckpt"
-        if best.exists():
-            task.load_state_dict(read_checkpoint(best)["state_dict"])
+        best = best if best.exists() else self.run.checkpoints / "last.ckpt"
+        task.load_state_dict(read_checkpoint(best)["state_dict"])
         if self.data.contents("test") is None:
             return {}
         log.info("testing %s", best.name)
@@ -182,6 +208,37 @@ class Fitting:
         }
 
 
-def _better_side(monitor: str) -> str:
-    """Losses, perplexities and errors should fall; everything else should rise."""
-    return "min" if any(word in monitor for word in ("loss", "perplexity", "error")) else "max"
+def better_side(monitor: str) -> str:
+    """Losses, perplexities, bits and errors should fall; everything else should rise."""
+    return "min" if any(word in monitor for word in ("loss", "perplexity", "bits", "error", "rmse")) else "max"
+
+
+class Patience(EarlyStopping):
+    """Early stopping whose patience is the one given now, also in a run that is gone on with."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({**state_dict, "patience": self.patience})
+
+
+def check_resumable(task: Task, start: dict[str, Any]) -> None:
+    """Refuses to go on with weights of other names or shapes, or with the state of another optimizer.
+
+    Raises:
+        ValueError: Naming the keys that must stay as they were.
+    """
+    before = {name: tuple(value.shape) for name, value in start["state_dict"].items()}
+    now = {name: tuple(value.shape) for name, value in task.state_dict().items()}
+    differing = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    if differing:
+        name = differing[0]
+        raise ValueError(
+            f"this run cannot be resumed with other `model:` keys: {len(differing)} weights differ, such as {name} "
+            f"({before.get(name)} then, {now.get(name)} now)"
+        )
+    stored = start["polyformer"]["settings"].get("training") or {}
+    names = [str((keys.get("optimizer") or {}).get("class_path")) for keys in (stored, task.settings["training"])]
+    if names[0] != names[1]:
+        raise ValueError(
+            f"this run cannot be resumed with another `training.optimizer` ({names[0]} then, {names[1]} now): one cannot go on "
+            "with the other's state"
+        )

@@ -3,15 +3,17 @@
 Letters: N tokens, D model, V vocabulary, C tokens in a chunk.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["TokenLoss", "linear_cross_entropy", "sequence_loss"]
+__all__ = ["TokenLoss", "linear_cross_entropy", "perplexity", "sequence_loss"]
 
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = {"cpu": 16 << 20}
+"""Of logits, where a cache decides; elsewhere a gigabyte, since many small products would leave an accelerator idle."""
 
 
 class TokenLoss(NamedTuple):
@@ -48,6 +50,15 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, smoothi
     return TokenLoss(*_LinearCrossEntropy.apply(hidden, weight, target, smoothing, torch.is_grad_enabled()))
 
 
+def perplexity(nats: float) -> float:
+    """exp(nats), infinite where a float cannot hold it.
+
+    >>> perplexity(0.0), perplexity(1e4)
+    (1.0, inf)
+    """
+    return math.exp(nats) if nats < 700.0 else math.inf
+
+
 def sequence_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, padding: int, smoothing: float = 0.0
 ) -> tuple[TokenLoss, int]:
@@ -77,9 +88,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         wide = torch.promote_types(weight.dtype, torch.float32)
         x_gradient = torch.empty_like(hidden) if wants_gradient else None
         w_gradient = torch.zeros_like(weight, dtype=wide) if wants_gradient else None
-        chunk = max(1, CHUNK_BYTES // (4 * weight.shape[0]))
+        chunk = max(1, CHUNK_BYTES.get(hidden.device.type, 1 << 30) // (4 * weight.shape[0]))
         mean = weight.to(wide).mean(dim=0)  # (D,)
-        sums = torch.zeros(3, dtype=torch.float64 if hidden.device.type == "cpu" else wide, device=hidden.device)
+        sums = torch.zeros(3, dtype=wide if hidden.device.type == "mps" else torch.float64, device=hidden.device)
         for begin in range(0, hidden.shape[0], chunk):
             x, y = hidden[begin : begin + chunk], target[begin : begin + chunk]  # (C, D), (C,)
             chunk_sums, shares = _chunk_sums((x @ weight.t()).to(wide), y, x.to(wide) @ mean, smoothing)
@@ -115,4 +126,4 @@ def _chunk_sums(logits: Tensor, target: Tensor, mean: Tensor, smoothing: float) 
     shares = logits.softmax(dim=-1)  # (C, V)
     likelihood = (top - shares.gather(1, at).log() - chosen).squeeze(1)  # (C,)
     loss = likelihood + smoothing * (chosen.squeeze(1) - mean)
-    return torch.stack((loss.sum(), likelihood.sum(), (chosen == top).sum())), shares
+    return torch.stack((loss.sum(), likelihood.sum(), (at.squeeze(1) == target).sum())), shares

@@ -40,11 +40,14 @@ class MuonAdamW(Optimizer):
     A packed projection of queries, keys and values is orthogonalized as one matrix.
 
     Args:
-        params: Groups as :func:`~polyformer.training.recipe.parameter_groups` makes them, matrices of linear layers first.
+        params: Groups as :func:`~polyformer.training.recipe.parameter_groups` makes them, of which one has the kind "matrices".
         lr: Learning rate, before the schedule's factor.
         momentum: Of the matrices' gradients.
         betas: Of AdamW.
         weight_decay: Share of each decaying weight taken off per step and unit of learning rate.
+
+    Raises:
+        ValueError: If there is no trained linear layer.
     """
 
     def __init__(
@@ -55,7 +58,13 @@ class MuonAdamW(Optimizer):
         betas: tuple[float, float] = (0.9, 0.98),
         weight_decay: float = 0.0,
     ) -> None:
-        matrices, *others = list(params)
+        groups = list(params)
+        matrices = next((group for group in groups if group.get("kind") == "matrices"), None)
+        if matrices is None:
+            raise ValueError(
+                "`training.optimizer` MuonAdamW is for linear layers, of which none is trained here; use FusedAdamW"
+            )
+        others = [group for group in groups if group is not matrices]
         self.parts: list[Optimizer] = [
             torch.optim.Muon([matrices], lr=lr, momentum=momentum, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
         ]

@@ -1,6 +1,7 @@
 """What a person sees while a model trains, and what is logged."""
 
 import logging
+import math
 import sys
 import time
 from typing import Any
@@ -73,12 +74,14 @@ class Meter(Callback):
         sums = task.take_train_sums()
         if not sums.get("count"):
             return
+        if not math.isfinite(sums["loss"]) and trainer.is_global_zero:
+            log.warning("the loss is %s: try a lower `training.optimizer.lr`, or `trainer.gradient_clip_val`", sums["loss"])
         seconds, tokens = self.elapsed(), task.tokens_seen
         rate = (tokens - self._mark[1]) / max(1e-9, seconds - self._mark[0])
         self._mark = (seconds, tokens)
         metrics = {
             "train/loss": sums["loss"] / sums["count"],
-            "train/learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
+            "train/learning_rate": task.learning_rate,
             "train/tokens_per_second": rate,
             "tokens": float(tokens),
             "seconds": seconds,
@@ -121,7 +124,7 @@ class Meter(Callback):
         if trainer.sanity_checking:
             return
         metrics = pl_module.metrics
-        record = {**metrics, "tokens": float(pl_module.tokens_seen), "seconds": self.elapsed()}
+        record = {**metrics, "tokens": float(pl_module.tokens_so_far()), "seconds": self.elapsed()}
         for logger in trainer.loggers:
             logger.log_metrics(record, trainer.global_step)
         if trainer.is_global_zero:

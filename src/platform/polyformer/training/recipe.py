@@ -71,7 +71,7 @@ class Recipe:
 
 
 def parameter_groups(module: nn.Module, decayed: Decayed = "matrices") -> list[dict[str, Any]]:
-    """Three groups: matrices of linear layers; embeddings and positions; norms and biases. The last two decay only if asked.
+    """Groups of matrices of linear layers, of embeddings and positions, of norms and biases; the last two decay only if asked.
 
     >>> [len(group["params"]) for group in parameter_groups(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))]
     [1, 3]
@@ -82,7 +82,7 @@ def parameter_groups(module: nn.Module, decayed: Decayed = "matrices") -> list[d
     tables = [parameter for parameter in trained if id(parameter) not in linear and parameter.dim() > 1]
     vectors = [parameter for parameter in trained if id(parameter) not in linear and parameter.dim() <= 1]
     groups: list[dict[str, Any]] = [
-        {"params": matrices},
+        {"params": matrices, "kind": "matrices"},
         {"params": tables, **({"weight_decay": 0.0} if decayed == "matrices" else {})},
         {"params": vectors, **({"weight_decay": 0.0} if decayed != "all" else {})},
     ]

@@ -1,13 +1,14 @@
 """The run folder: what every training leaves behind."""
 
 import csv
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
+
+from polyformer.plain import to_json
 
 __all__ = ["MetricsFile", "RunFolder"]
 
@@ -44,6 +45,11 @@ class RunFolder:
             )
         self.checkpoints.mkdir(parents=True)
 
+    @property
+    def has_learned(self) -> bool:
+        """Whether there is anything to go on with."""
+        return (self.path / "metrics.csv").exists() or (self.checkpoints / "last.ckpt").exists()
+
     def discard(self) -> None:
         """Removes what a training wrote that ended before anything was learned, so that its name is free again.
 
@@ -58,7 +64,7 @@ class RunFolder:
     def write_results(self, results: dict[str, Any]) -> None:
         """Writes `results.json` in one piece."""
         temporary = self.path / ".results.json"
-        temporary.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
         temporary.replace(self.path / "results.json")
 
 

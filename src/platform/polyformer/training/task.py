@@ -85,7 +85,7 @@ class Task(LightningModule):
     data_class: ClassVar[type[DataModule]]
     """Class of the options under `data:`."""
 
-    monitor: ClassVar[tuple[str, Literal["min", "max"]]] = ("val/loss", "min")
+    monitor: tuple[str, Literal["min", "max"]] = ("val/loss", "min")
     """The metric that decides which checkpoint is best, and its better side."""
 
     def __init__(self, assets: Assets, options: StackOptions) -> None:
@@ -94,6 +94,7 @@ class Task(LightningModule):
         self.recipe = Recipe()
         self.settings: dict[str, Any] = {}
         self.tokens_seen = 0
+        self.learning_rate = 0.0
         self.metrics: dict[str, float] = {}
         self.shown: list[str] = []
         self.example = ""
@@ -104,6 +105,26 @@ class Task(LightningModule):
         self._records: list[tuple[int, Any]] = []
 
     # ---- what a subclass says
+
+    @classmethod
+    def check(cls, options: Any, data: Any, training: bool) -> None:
+        """Refuses options of model and data that do not go together.
+
+        Args:
+            options: What `model:` says.
+            data: What `data:` says.
+            training: Whether a model is to be trained with them, or used.
+
+        Raises:
+            ValueError: Naming both keys.
+        """
+
+    def accept(self, data: Any) -> None:
+        """Looks at the loaded data before training.
+
+        Raises:
+            ValueError: For data that the network cannot take, naming the keys to change.
+        """
 
     def loss(self, batch: Any) -> Loss:
         """The loss of a batch."""
@@ -187,6 +208,7 @@ class Task(LightningModule):
         for parameter in self.parameters():
             if parameter.grad is not None:
                 parameter.grad.mul_(factor)
+        self.learning_rate = float(optimizer.param_groups[0]["lr"])  # after the step the scheduler has set the next one
 
     def configure_optimizers(self) -> Any:
         optimizer = self.recipe.optimizer(parameter_groups(self, self.recipe.decayed))
@@ -200,10 +222,14 @@ class Task(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def take_train_sums(self) -> dict[str, float]:
-        """The training sums since this was last called, over all ranks; their count joins the tokens seen."""
+        """The training sums since this was last called, over all ranks; their tokens join those seen."""
         sums, self._train_sums = sum_over_ranks(self._train_sums), {}
-        self.tokens_seen += int(sums.get("count", 0))
+        self.tokens_seen += _tokens(sums)
         return sums
+
+    def tokens_so_far(self) -> int:
+        """Tokens trained on, those not logged yet included; to be asked on all ranks."""
+        return self.tokens_seen + _tokens(sum_over_ranks(self._train_sums))
 
     # ---- evaluation
 
@@ -220,6 +246,8 @@ class Task(LightningModule):
         self._finish("test")
 
     def _evaluate(self, batch: Any, split: str) -> None:
+        if batch is None:
+            return  # there were fewer batches than ranks
         loss, records = self.evaluate(batch, split)
         _accumulate(self._sums, {"loss": loss.total, "count": loss.count, **loss.sums})
         self._records += records
@@ -247,6 +275,11 @@ class Task(LightningModule):
         self.tokens_seen = progress["tokens"]
         if self.global_rank == 0:
             self._train_sums = {name: torch.tensor(value, dtype=torch.float64) for name, value in progress["sums"].items()}
+
+
+def _tokens(sums: dict[str, float]) -> int:
+    """The tokens that sums are over: those of the sum "tokens" where a loss counts something else."""
+    return int(sums.get("tokens", sums.get("count", 0)))
 
 
 def _accumulate(sums: dict[str, Tensor], more: dict[str, Tensor]) -> None:
