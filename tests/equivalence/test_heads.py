@@ -10,7 +10,7 @@ from polyformer.nn import Context, CrossAttention, CrossContext, FullAttention, 
 
 from .cases import CROSSES, LAYER_POSITIONS, POSITIONS, Part, close, fits, shake
 
-SHAPE = Shape(d_model=24, num_heads=4, max_length=32)
+SHAPE = Shape(d_model=32, num_heads=4, max_length=32)
 groups = pytest.mark.parametrize("num_kv_heads", [1, 2])
 
 

@@ -21,7 +21,7 @@ def given(dtype: torch.dtype = torch.float32, tokens: int = N) -> tuple[Tensor, 
 
 
 def rows_per_chunk(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr(losses, "CHUNK_BYTES", 4 * V * rows)
+    monkeypatch.setattr(losses, "CHUNK_BYTES", {"cpu": 4 * V * rows})
 
 
 @smoothings
