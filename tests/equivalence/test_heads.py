@@ -38,7 +38,7 @@ def test_grouped_heads_of_full_attention(position: Part, num_kv_heads: int) -> N
         whole = torch.cat((q, repeated(k, num_kv_heads), repeated(v, num_kv_heads)))
         getattr(full.project, name).copy_(whole)
     full.output.load_state_dict(grouped.output.state_dict())
-    at, x = torch.arange(6), torch.randn(2, 6, 24)
+    at, x = torch.arange(6), torch.randn(2, 6, SHAPE.d_model)
     for mask in (Mask(), Mask(causal=True), Mask(keep=torch.arange(6) < torch.tensor([[6], [4]]))):
         context = Context(mask, place(position), at, at)
         close(grouped(x, context), full(x, context))
@@ -56,8 +56,8 @@ def test_grouped_heads_of_cross_attention(position: Part, num_kv_heads: int) -> 
             for name, rows in grouped.state_dict().items()
         }
     )
-    memory = Memory(torch.randn(2, 5, 24), torch.arange(5), torch.arange(5) < torch.tensor([[5], [3]]))
-    x, context = torch.randn(2, 4, 24), CrossContext(memory, place(position), torch.arange(4))
+    memory = Memory(torch.randn(2, 5, SHAPE.d_model), torch.arange(5), torch.arange(5) < torch.tensor([[5], [3]]))
+    x, context = torch.randn(2, 4, SHAPE.d_model), CrossContext(memory, place(position), torch.arange(4))
     close(grouped(x, context), full(x, context))
     close(grouped(x, context, grouped.start()), full(x, context))
 
@@ -72,13 +72,13 @@ def test_rows_that_share_a_memory(cross: Part, position: Part, cached: bool, rag
         return
     mixer, beyond, rows = cross.factory(SHAPE), place(position), 3
     shake(mixer)
-    memory = Memory(torch.randn(2, 5, 24), torch.arange(5), torch.arange(5) < torch.tensor([[5], [3]]))
+    memory = Memory(torch.randn(2, 5, SHAPE.d_model), torch.arange(5), torch.arange(5) < torch.tensor([[5], [3]]))
     if ragged:
         memory = Memory(memory.keys, torch.tensor([[0, 0, 1, 2, 3], [0, 1, 2, 3, 4]]), memory.keep)
     assert memory.keep is not None
     keys, keep = (part.repeat_interleave(rows, dim=0) for part in (memory.keys, memory.keep))
     each = Memory(keys, memory.at.repeat_interleave(rows, dim=0) if ragged else memory.at, keep)
-    x, at = torch.randn(6, 4, 24), torch.arange(4)
+    x, at = torch.randn(6, 4, SHAPE.d_model), torch.arange(4)
     at = at + torch.randint(5, (6, 1)) if ragged else at
     state = mixer.start() if cached else None
     for _ in range(2):  # the second time the state already holds the memory
@@ -88,9 +88,9 @@ def test_rows_that_share_a_memory(cross: Part, position: Part, cached: bool, rag
 @torch.no_grad()
 def test_a_state_projects_a_memory_once() -> None:
     mixer = CrossAttention(SHAPE)
-    memory = Memory(torch.randn(2, 5, 24), torch.arange(5))
+    memory = Memory(torch.randn(2, 5, SHAPE.d_model), torch.arange(5))
     context, state = CrossContext(memory, place(LAYER_POSITIONS[0]), torch.arange(1)), mixer.start()
-    before = mixer(x := torch.randn(2, 1, 24), context, state)
+    before = mixer(x := torch.randn(2, 1, SHAPE.d_model), context, state)
     other = replace(context, memory=Memory(memory.keys + 1.0, memory.at))
     assert torch.equal(mixer(x, other, state), before)
     assert state.projected is not None
