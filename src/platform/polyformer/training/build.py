@@ -20,6 +20,7 @@ from polyformer.text import Assets
 from polyformer.training.checkpoints import read_checkpoint
 from polyformer.training.discovery import find_tasks
 from polyformer.training.explain import explain
+from polyformer.training.low_rank import merge_differences
 from polyformer.training.names import nearest
 from polyformer.training.recipe import Recipe
 from polyformer.training.schedules import Schedule
@@ -135,7 +136,10 @@ class TaskParser:
         Raises:
             ValueError: If two of them do not go together.
         """
-        made = self.parser.instantiate(namespace)
+        try:
+            made = self.parser.instantiate(namespace)
+        except (ArgumentError, TypeError, ValueError) as error:
+            raise ValueError(str(explain(error, self.defaults, self.classes_for))) from error
         self.task.check(made.model, made.data, training)
         arguments = dict(vars(made.task.init_args)) if "init_args" in made.task else {}
         return Built(self.task, made.model, arguments, made.data, made.training, made.trainer, self.plain(namespace))
@@ -159,8 +163,10 @@ def named_classes(arguments: Sequence[str], keys: Sequence[str]) -> dict[str, An
                     chosen = (chosen.get(name) if isinstance(chosen, dict) else None) or {}
                 chosen = chosen.get("class_path") if isinstance(chosen, dict) else chosen
                 found |= {key: chosen} if chosen else {}
-        elif option.removeprefix("--") in keys:
-            found[option.removeprefix("--")] = value
+        elif (key := option.removeprefix("--")) in keys:
+            given = yaml.safe_load(value)
+            chosen = given.get("class_path") if isinstance(given, dict) else value
+            found |= {key: chosen} if chosen else {}
     return {key: {"class_path": value} for key, value in found.items()}
 
 
@@ -191,11 +197,11 @@ def load_task(path: Path, words: Sequence[str] = ()) -> tuple[Task, Built]:
         raise ValueError(f"{path}: this checkpoint lacks the settings that it was trained with") from None
     check_classes(used, str(path))
     parser = TaskParser(task_class(used["task"]["class_path"]))
-    built = parser.build(parser.parse(["--config", yaml.safe_dump(used), *words]), training=False)
+    built = parser.build(parser.parse(["--config", yaml.safe_dump(used, sort_keys=False), *words]), training=False)
     assets = Assets.from_dict(stored["assets"])
     built.data.use_assets(assets)
     task = built.make_task(assets)
-    task.load_state_dict(content["state_dict"])
+    task.load_state_dict(merge_differences(content["state_dict"]))
     return task.eval(), built
 
 
@@ -220,7 +226,7 @@ def check_classes(settings: dict[str, Any], where: str) -> None:
                 "folder here"
             )
     for key, value in _strings(settings["model"]):
-        if key != "class_path" and "." in value and all(part.isidentifier() for part in value.split(".")):
+        if key not in ("class_path", "init_from") and "." in value and all(part.isidentifier() for part in value.split(".")):
             raise ValueError(f"{where}: refused, since its `model` names `{value}`")
 
 

@@ -19,20 +19,27 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
         classes_for: The names of the classes that the value of a key may name.
     """
     text, keys = str(error), _keys(defaults)
+    if match := re.search(r"^ *- (`.+)$", text, re.MULTILINE):  # ours, among what other types of the value would have needed
+        return UsageError(match[1])
     if match := re.search(r"unrecognized arguments: --([^\s=]+)", text):
         return UsageError(f"unknown key --{match[1]}{nearest(match[1], keys)}")
     if match := re.search(r"Group '([^']+)' does not accept option '([^']+)'", text):
-        return UsageError(f"unknown key {match[1]}.{match[2]}{nearest(f'{match[1]}.{match[2]}', keys)}")
+        return _unknown(f"{match[1]}.{match[2]}", keys)
     where = re.search(r'(?:Parser key|[Aa]rgument) "?-*([\w.]+)"?:', text)
     key = where[1] if where else ""
     if match := re.search(r"Option '([^']+)' is not accepted", text):
-        return UsageError(f"unknown key {key}.{match[1]}{nearest(f'{key}.{match[1]}', keys)}")
+        return _unknown(f"{key}.{match[1]}", keys)
     if match := re.search(r"(?:Expected a dot import path string:|Unexpected import path format:) '?([\w.]+)", text):
         return UsageError(f"`{key}` is {match[1]}, but there is no such class{nearest(match[1], classes_for(key))}")
     if match := re.search(r"Expected an? (?:<class ')?(.+?)'?>?\. Got value: (.*)", text):
         return UsageError(f"`{key}` must be {match[1]}, but is {match[2]}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return UsageError(" ".join(lines[:3])[:400])
+
+
+def _unknown(key: str, keys: list[str]) -> UsageError:
+    """A key that the class chosen here does not have, though another may."""
+    return UsageError(f"unknown key {key}{nearest(key, (known for known in keys if known != key))}")
 
 
 def _keys(namespace: Any, prefix: str = "") -> list[str]:

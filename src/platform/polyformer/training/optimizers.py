@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 __all__ = ["FusedAdamW", "MuonAdamW"]
@@ -33,14 +34,61 @@ class FusedAdamW(torch.optim.AdamW):
         self._step_supports_amp_scaling = False
 
 
-class MuonAdamW(Optimizer):
-    """Orthogonalized momentum for matrices (Jordan et al. 2024), AdamW for embeddings, norms and biases.
+class Muon(torch.optim.Muon):
+    """Torch's Muon (Jordan et al. 2024), in float32 on a CPU.
 
-    Muon is torch's own, with updates scaled to the size of AdamW's (Liu et al. 2025), so that one learning rate serves both.
+    Torch makes its products in bfloat16, which most CPUs do several times slower than float32; everywhere else the step is
+    torch's own.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        if any(parameter.device.type != "cpu" for group in self.param_groups for parameter in group["params"]):
+            return super().step(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
+        return loss
+
+    def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """One step of a matrix: Nesterov's momentum, made orthogonal and scaled to the size of AdamW's (Liu et al. 2025)."""
+        state = self.state[parameter]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        mean = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
+        update = orthogonalize(gradient.lerp(mean, group["momentum"]), group["ns_coefficients"], group["ns_steps"])
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        parameter.add_(update, alpha=-group["lr"] * 0.2 * max(parameter.shape) ** 0.5)
+
+
+def orthogonalize(matrix: Tensor, coefficients: tuple[float, float, float], steps: int) -> Tensor:
+    """About U V^T of the matrix U S V^T, by Newton-Schulz steps X <- a X + b (X X^T) X + c (X X^T)^2 X.
+
+    >>> orthogonalize(torch.tensor([[9.0, 0.0], [0.0, 4.0]]), (2.0, -1.5, 0.5), 12).round(decimals=3).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    a, b, c = coefficients
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.t()
+    x = wide / wide.norm().clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.t()
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x if wide is matrix else x.t()
+
+
+class MuonAdamW(Optimizer):
+    """Orthogonalized momentum for matrices (:class:`Muon`), AdamW for embeddings, norms and biases.
+
+    Updates of matrices are scaled to the size of AdamW's (Liu et al. 2025), so that one learning rate serves both.
     A packed projection of queries, keys and values is orthogonalized as one matrix.
 
     Args:
-        params: Groups as :func:`~polyformer.training.recipe.parameter_groups` makes them, of which one has the kind "matrices".
+        params: Groups as :func:`~polyformer.training.recipe.parameter_groups` makes them, some of the kind "matrices".
         lr: Learning rate, before the schedule's factor.
         momentum: Of the matrices' gradients.
         betas: Of AdamW.
@@ -59,14 +107,14 @@ class MuonAdamW(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         groups = list(params)
-        matrices = next((group for group in groups if group.get("kind") == "matrices"), None)
-        if matrices is None:
+        matrices = [group for group in groups if group.get("kind") == "matrices"]
+        if not matrices:
             raise ValueError(
                 "`training.optimizer` MuonAdamW is for linear layers, of which none is trained here; use FusedAdamW"
             )
-        others = [group for group in groups if group is not matrices]
+        others = [group for group in groups if group.get("kind") != "matrices"]
         self.parts: list[Optimizer] = [
-            torch.optim.Muon([matrices], lr=lr, momentum=momentum, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+            Muon(matrices, lr=lr, momentum=momentum, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
         ]
         if others:
             self.parts.append(FusedAdamW(others, lr=lr, betas=betas, weight_decay=weight_decay))
