@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from polyformer.cli import main
+from polyformer.data import batch_texts
 from polyformer.training import load_task
 
 from ..cli.small import results_of
@@ -92,6 +94,7 @@ def test_it_learns_and_is_measured(run: Path) -> None:
     assert results["tokens"] > 200 * 5  # real tokens, not examples
     log = (run / "log.txt").read_text()
     assert "true \\ predicted" in log and "(truth: " in log
+    assert (run / "pictures" / "confusion.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_labels_come_back_as_strings(run: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -123,6 +126,29 @@ def test_a_text_of_100_000_words_is_cut_and_counted(run: Path, monkeypatch: Any,
         limits = ["--data.limits.cut", cut]
         lines, _ = use("predict", run, ["awful " * 50_000 + "fine " * 50_000], monkeypatch, capsys, *limits)
         assert lines == [label]
+
+
+def test_a_long_text_is_read_in_windows(folder: Path, run: Path, monkeypatch: Any, capsys: Any) -> None:
+    """What is decided is the mean over the windows; a model trained so finds a word wherever it stands."""
+    stride = ["--data.limits", "{max_length: 8, stride: 4, windows: 5}"]
+    windowed = fit(folder / "small.yaml", "windowed", *stride)
+    figures = results_of(windowed)
+    assert figures["metrics"]["test/accuracy"] == 1.0
+    assert figures["signatures"]["texts"] == "max_length:8|cut:both|stride:4|windows:5"
+    task, _ = load_task(windowed / "checkpoints" / "best.ckpt")
+    text = "the film was long and we saw it on a train with two awful men"  # 6 + 4 + 4 + 1 words
+    windows = [task.tokenizer.encode(text)[begin : begin + 6] for begin in (0, 4, 8, 9)]
+    logits = [task.outputs(batch_texts([[window]], [0])) for window in windows]
+    whole = task.answer([text])[0].details["probabilities"]
+    torch.testing.assert_close(torch.tensor(list(whole.values())), sum(logits)[0].div(4).softmax(0), atol=1e-5, rtol=1e-5)
+    _, said = use("predict", windowed, ["the " * 21 + "awful", "the " * 22 + "awful"], monkeypatch, capsys)
+    assert "1 of 2 lines longer than 24 tokens and cut" in said
+    for tokens in ("1", "97", "100000"):
+        file = folder / f"windowed{tokens}.json"
+        words = ["--json", str(file), "--data.batches.evaluation_tokens", tokens]
+        assert main(["test", "--ckpt_path", str(windowed), *words]) == 0
+        wanted = {name: value for name, value in figures["metrics"].items() if name.startswith("test")}
+        assert json.loads(file.read_text())["metrics"] == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("tokens", ["1", "97", "100000"])
@@ -216,6 +242,9 @@ def test_numbers(folder: Path, monkeypatch: Any, capsys: Any) -> None:
         (["--task.class_weights", "{good: -1.0}"], "`task.class_weights.good` must be at least 0, but is -1.0"),
         (["--task.label_smoothing", "1"], "`task.label_smoothing` must be at least 0 and below 1, but is 1.0"),
         (["--data.target.kind", "number"], "train.tsv, example 1: "),
+        (["--data.limits.stride", "15"], "`data.limits.stride` must be from 1 to 14 (`max_length` - 2), but is 15"),
+        (["--data.limits.windows", "0"], "`data.limits.windows` must be at least 1, but is 0"),
+        (["--data.limits.stride", "4", "--data.second", "text"], "`data.limits.stride` (4) is for single texts, but"),
         (["--model.segments", "-1"], "`model.segments` must be at least 0, but is -1"),
     ],
 )

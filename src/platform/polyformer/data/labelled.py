@@ -65,6 +65,8 @@ class LabelledData(ExampleData):
         super().__init__(train, validation, test, batches)
         if validation_share is not None and not 0.0 < validation_share < 1.0:
             raise ValueError(f"`data.validation_share` must be above 0 and below 1, but is {validation_share}")
+        if second is not None and limits.stride is not None:
+            raise ValueError(f"`data.limits.stride` ({limits.stride}) is for single texts, but `data.second` is {second}")
         self.text, self.second, self.label = text, second, label
         self.target, self.labelling = target, make_labelling(target)
         self.text_limits, self.tokenizer = limits, tokenizer
@@ -162,7 +164,7 @@ class LabelledData(ExampleData):
         """Examples as tensors."""
         examples = list(zip(*(rows[name] for name in self.fields), strict=True))
         target = self.labelling.tensor(rows["label"], self.assets) if "label" in rows else None
-        return batch_texts(examples, rows["index"], target)
+        return batch_texts(examples, rows["index"], target, self.text_limits)
 
 
 def chance(*texts: str) -> float:

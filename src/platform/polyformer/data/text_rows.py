@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from polyformer.data.batches import TokenBatches
+from polyformer.data.cutting import TextLimits
 from polyformer.data.pairs import pad_rows
 from polyformer.text import BOS, EOS, PAD
 
@@ -25,12 +26,15 @@ Texts = Sequence[Sequence[int]]
 class LabelledBatch:
     """Texts and what is to be predicted for them, right-padded with `PAD`.
 
+    Where long texts are read in several windows, B counts windows, and "target" and "index" have an entry for each example.
+
     Args:
         tokens: (B, L) token ids.
         keep: (B, L), True where a token is real; None where nothing is padded.
         segment: (B, L), 0 in the first text and 1 in the second, with their marks; None where examples have one text.
         target: as the labelling says, (B,) or (B, number of labels); None where nothing is known.
         index: (B,) numbers of the examples.
+        windows: how many consecutive rows belong to each example; None where it is one.
     """
 
     tokens: Tensor
@@ -38,6 +42,7 @@ class LabelledBatch:
     segment: Tensor | None
     target: Tensor | None
     index: Tensor
+    windows: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -55,13 +60,22 @@ class LabelledBatch:
         return replace(self, **changed)
 
 
-def batch_texts(examples: Sequence[Texts], index: Sequence[int], target: Tensor | None = None) -> LabelledBatch:
-    """Examples as tensors.
+def batch_texts(
+    examples: Sequence[Texts], index: Sequence[int], target: Tensor | None = None, limits: TextLimits | None = None
+) -> LabelledBatch:
+    """Examples as tensors; with limits that have a stride, a row for each window of a text.
 
     >>> batch = batch_texts([[[5, 6], [7]]], [0])
     >>> batch.tokens.tolist(), batch.segment.tolist()
     ([[2, 5, 6, 3, 7, 3]], [[0, 0, 0, 0, 1, 1]])
+    >>> batch_texts([[[4]], [[5, 6, 7, 8]]], [0, 1], limits=TextLimits(max_length=5, stride=1)).windows.tolist()
+    [1, 2]
     """
+    windows = None
+    if limits is not None and limits.stride is not None:
+        read = [limits.windowed(ids) for (ids,) in examples]
+        windows = torch.tensor([len(windows) for windows in read])
+        examples = [[ids] for windows in read for ids in windows]
     tokens = pad_rows([[BOS, *(token for ids in texts for token in (*ids, EOS))] for texts in examples])
     keep = tokens != PAD
     segment = None
@@ -73,10 +87,11 @@ def batch_texts(examples: Sequence[Texts], index: Sequence[int], target: Tensor 
         segment=segment,
         target=target,
         index=torch.tensor(index, dtype=torch.int64),
+        windows=windows,
     )
 
 
-def text_batches(examples: Sequence[Texts], tokens: int = 8192) -> Iterator[LabelledBatch]:
+def text_batches(examples: Sequence[Texts], limits: TextLimits | None = None, tokens: int = 8192) -> Iterator[LabelledBatch]:
     """Batches of examples that are already ids, longest first; "index" is their places.
 
     >>> [batch.index.tolist() for batch in text_batches([[[5]], [[]], [[6, 7]]])]
@@ -84,4 +99,4 @@ def text_batches(examples: Sequence[Texts], tokens: int = 8192) -> Iterator[Labe
     """
     lengths = np.array([sum(map(len, texts)) + len(texts) + 1 for texts in examples])
     for batch in TokenBatches(lengths, tokens=tokens, shuffle=False).plan(0):
-        yield batch_texts([examples[at] for at in batch], batch.tolist())
+        yield batch_texts([examples[at] for at in batch], batch.tolist(), limits=limits)
