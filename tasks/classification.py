@@ -91,12 +91,16 @@ class Classification(Task):
     # ---- training and evaluation
 
     def outputs(self, batch: LabelledBatch) -> Tensor:
-        """The head's outputs for a batch, (B, K)."""
+        """The head's outputs for the N examples of a batch, (N, K): for a text read in windows the mean of theirs."""
         segment = batch.segment if self.network.segment_embedding is not None else None
         read = self.network(batch.tokens, segment, batch.keep)  # (B, L, D)
         pooled = self.output_dropout(self.pooling(read, batch.keep))  # (B, W)
-        outputs: Tensor = self.output(pooled).float()
-        return outputs
+        outputs: Tensor = self.output(pooled).float()  # (B, K)
+        if batch.windows is None:
+            return outputs
+        owner = torch.repeat_interleave(batch.windows)  # (B,), the example that each window belongs to
+        summed = outputs.new_zeros(len(batch), outputs.shape[1]).index_add(0, owner, outputs)  # (N, K)
+        return summed / batch.windows[:, None]
 
     def loss(self, batch: LabelledBatch) -> Loss:
         return self._loss(self.outputs(batch), batch)
@@ -113,7 +117,8 @@ class Classification(Task):
         assert batch.target is not None
         outputs = self.outputs(batch)
         numbers = batch.index.tolist()
-        texts = ["" if number >= SHOWN else self._text(batch.tokens[row]) for row, number in enumerate(numbers)]
+        rows = range(len(numbers)) if batch.windows is None else (batch.windows.cumsum(0) - batch.windows).tolist()
+        texts = ["" if number >= SHOWN else self._text(batch.tokens[row]) for row, number in zip(rows, numbers, strict=True)]
         records = map(Classified, outputs.tolist(), batch.target.tolist(), texts)
         return self._loss(outputs, batch), list(zip(numbers, records, strict=True))
 
@@ -130,7 +135,8 @@ class Classification(Task):
 
     def signatures(self) -> dict[str, str]:
         limits = self._limits()
-        return {"texts": f"max_length:{limits.max_length}|cut:{limits.cut}", **self.target.signatures}
+        windows = "" if limits.stride is None else f"|stride:{limits.stride}|windows:{limits.windows}"
+        return {"texts": f"max_length:{limits.max_length}|cut:{limits.cut}{windows}", **self.target.signatures}
 
     def samples(self, records: list[Classified]) -> list[str]:
         outputs, target = _stacked(records)
@@ -140,6 +146,9 @@ class Classification(Task):
             shown = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
             lines.append(f"{shown}  ->  {self.target.answer(output).text}  (truth: {self.target.truth(true)})")
         return lines + self.target.summary(outputs, target)
+
+    def pictures(self, records: list[Classified]) -> dict[str, Any]:
+        return self.target.pictures(*_stacked(records))
 
     def try_line(self, records: list[Classified]) -> str:
         texts = records[0].text.split("\t") if len(self._fields()) > 1 else [records[0].text]
@@ -159,8 +168,10 @@ class Classification(Task):
         return [self.target.score(outputs) for outputs in self._read(lines)]
 
     def remarks(self) -> list[str]:
+        limits = self._limits()
+        longest = limits.room(len(self._fields())) + len(self._fields()) + 1
         counted = [
-            (self._cut, f"longer than {self._limits().max_length} tokens and cut (data.limits.cut: {self._limits().cut})"),
+            (self._cut, f"longer than {longest} tokens and cut (data.limits.cut: {limits.cut})"),
             (self._empty, "without any text, answered all the same"),
         ]
         return [f"{count:,} of {self._answered:,} lines {what}" for count, what in counted if count]
@@ -174,7 +185,7 @@ class Classification(Task):
         self._cut += sum(before != after for before, after in zip(examples, cut, strict=True))
         self._empty += sum(not any(texts) for texts in examples)
         found: dict[int, Tensor] = {}
-        for batch in text_batches(cut):
+        for batch in text_batches(cut, limits):
             outputs = self.outputs(batch.to(self.device)).cpu()
             found.update(zip(batch.index.tolist(), outputs, strict=True))
         return [found[place] for place in range(len(lines))]

@@ -80,6 +80,12 @@ def test_a_killed_run_goes_on_to_the_bit(
         assert torch.equal(value, ends[1]["state_dict"][name]), name
 
 
+def test_a_finished_run_that_goes_on_is_a_longer_run(tmp_path: Path, whole: Path) -> None:
+    assert fit(tmp_path, "--trainer.max_steps", "5") == 0
+    assert main(["fit", "--run", str(tmp_path / "run"), "--resume", "--trainer.max_steps", "10", "--debug"]) == 0
+    assert metrics_of(tmp_path / "run") == metrics_of(whole)
+
+
 @pytest.mark.parametrize("place", ["pre", "post"])
 @pytest.mark.parametrize("position", ["Sinusoidal", "Learned", "Relative", "Rotary", "NoPosition"])
 def test_positions_by_one_word(tmp_path: Path, position: str, place: str) -> None:

@@ -16,7 +16,8 @@ from polyformer.cli.words import flag, option
 from polyformer.data.lines import BYTE_ORDER_MARK, open_bytes
 from polyformer.errors import UsageError
 from polyformer.plain import to_json
-from polyformer.training.task import Answer, LineError, Task
+from polyformer.training.contract import Answer, LineError
+from polyformer.training.task import Task
 
 __all__ = ["predict", "score"]
 

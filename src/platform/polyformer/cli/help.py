@@ -64,6 +64,12 @@ TASKS = """platform tasks
   The tasks found, each with the classes of its `model:` and `data:` keys and the file it comes from:
   those of Polyformer, and those in a folder `tasks/` where you are."""
 
+NEW_TASK = """platform new-task NAME
+
+  Writes a task of your own that works at once, and that you then change: tasks/NAME.py, configs/NAME/quickstart.yaml and
+  tests/test_NAME.py (tests/tasks/test_NAME.py in a clone of Polyformer), where you are. Nothing is overwritten.
+  NAME is in snake_case or CamelCase, such as spam_filter or SpamFilter; docs/adding_a_head.md goes through what is written."""
+
 OVERVIEW = """platform VERB ...      train and use Transformers
 
   fit         train from a YAML file, or go on with a run
@@ -73,6 +79,7 @@ OVERVIEW = """platform VERB ...      train and use Transformers
   score       log-probabilities of given texts
   tokenizer   make a tokenizer; show how text is cut
   tasks       the tasks that can be trained
+  new-task    a task of your own: its file, its config and a test that passes at once
 
 `platform VERB --help` says more; `--debug` shows where an error came from.
 Start with: platform fit --config configs/translation/quickstart.yaml
@@ -86,5 +93,6 @@ VERBS = {
     "score": ("answer", "score", SCORE),
     "tokenizer": ("tokenizer", "tokenizer", TOKENIZER),
     "tasks": ("tasks", "tasks", TASKS),
+    "new-task": ("new_task", "new_task", NEW_TASK),
 }
 """verb -> (module of polyformer.cli, function in it, help)."""

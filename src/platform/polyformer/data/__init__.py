@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from polyformer.data.library_lines import LibraryLines
     from polyformer.data.limits import ColumnLimits, Report, Together, apply_limits
     from polyformer.data.loader import BatchLoader, BatchPlan, TrainingLoader, WholeTraining
+    from polyformer.data.masked_text import MaskedBatch, MaskedTextData, masked_batch
+    from polyformer.data.masking import MaskingSettings
+    from polyformer.data.mixture import MixedData, PartBatch, part_assets
     from polyformer.data.module import DataModule
     from polyformer.data.numbers import SpelledNumbers, number_pairs, spell
     from polyformer.data.pairs import Limits, PairBatch, PairData, PairTokenizerSettings, encode_texts, pad_rows, pair_batches
@@ -45,9 +48,14 @@ __all__ = [
     "Layout",
     "LibraryLines",
     "Limits",
+    "MaskedBatch",
+    "MaskedTextData",
+    "MaskingSettings",
+    "MixedData",
     "PairBatch",
     "PairData",
     "PairTokenizerSettings",
+    "PartBatch",
     "PythonLibrary",
     "Report",
     "SpelledNumbers",
@@ -76,9 +84,11 @@ __all__ = [
     "encoded_dataset",
     "encoded_text",
     "make_labelling",
+    "masked_batch",
     "number_pairs",
     "pad_rows",
     "pair_batches",
+    "part_assets",
     "read_examples",
     "spell",
     "text_batches",
@@ -96,6 +106,9 @@ MODULES = {
     "library_lines": ("LibraryLines",),
     "limits": ("ColumnLimits", "Report", "Together", "apply_limits"),
     "loader": ("BatchLoader", "BatchPlan", "TrainingLoader", "WholeTraining"),
+    "masked_text": ("MaskedBatch", "MaskedTextData", "masked_batch"),
+    "masking": ("MaskingSettings",),
+    "mixture": ("MixedData", "PartBatch", "part_assets"),
     "module": ("DataModule",),
     "numbers": ("SpelledNumbers", "number_pairs", "spell"),
     "pairs": ("Limits", "PairBatch", "PairData", "PairTokenizerSettings", "encode_texts", "pad_rows", "pair_batches"),

@@ -122,6 +122,23 @@ def cached_tokenizer(texts: Callable[[], Iterable[str]], settings: TokenizerSett
     return Tokenizer.load(path)
 
 
+def kept_tokenizer(tokenizer: Tokenizer, named: str | None) -> Path:
+    """The file of a tokenizer that is to be used instead of the one that a user may have named.
+
+    Raises:
+        ValueError: If the two differ.
+    """
+    if named is not None and Tokenizer.load(named).fingerprint != tokenizer.fingerprint:
+        raise ValueError(
+            f"`data.tokenizer.path` ({named}) is another tokenizer than that of `model.init_from`: leave it out, since the "
+            "checkpoint brings its own"
+        )
+    path = cache_folder() / "tokenizers" / f"{tokenizer.fingerprint}.json"
+    if not path.is_file():
+        write_text(path, tokenizer.to_json())
+    return path
+
+
 def _chunks(
     examples: Iterator[dict[str, str]],
     encode: Callable[[dict[str, list[str]]], Rows],

@@ -3,15 +3,16 @@
 import inspect
 import logging
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, Protocol
 
 import lightning
 
 from polyformer.data.batches import BatchSettings
-from polyformer.data.cache import file_digest
+from polyformer.data.cache import file_digest, kept_tokenizer
 from polyformer.data.loader import BatchLoader, BatchPlan, TrainingLoader, WholeTraining
 from polyformer.data.sources import Location, files_of
-from polyformer.text import Assets
+from polyformer.text import Assets, Tokenizer, TokenizerSettings
 
 __all__ = ["DataModule", "LoadedSplit", "class_source"]
 
@@ -130,6 +131,16 @@ class DataModule(lightning.LightningDataModule, ABC):
         """Takes the tokenizers and labels of a checkpoint; none are trained then."""
         self._assets = assets
         self._splits.clear()
+
+    def adopt(self, tokenizer: Tokenizer) -> None:
+        """Reads text by a given tokenizer instead of making one, while labels are still found in the data.
+
+        Raises:
+            ValueError: If the user has named another one.
+        """
+        settings = getattr(self, "tokenizer", None)
+        if isinstance(settings, TokenizerSettings):
+            setattr(self, "tokenizer", replace(settings, path=str(kept_tokenizer(tokenizer, settings.path))))  # noqa: B010
 
     def loaded(self, split: str) -> Any:
         """What `load` gives, loaded on first use."""

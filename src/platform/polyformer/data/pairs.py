@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polyformer.data.batches import BatchSettings, TokenBatches
-from polyformer.data.cache import cached_tokenizer
+from polyformer.data.cache import cached_tokenizer, kept_tokenizer
 from polyformer.data.examples import ExampleData
 from polyformer.data.limits import ColumnLimits, Rows
 from polyformer.text import BOS, DROPOUT_KINDS, EOS, PAD, Assets, SubwordDropout, Tokenizer, TokenizerSettings
@@ -159,6 +159,15 @@ class PairData(ExampleData):
             shared = self._train_tokenizer(settings, ["source", "target"])
             return Assets({"source": shared, "target": shared})
         return Assets({side: self._train_tokenizer(settings, [side]) for side in ("source", "target")})
+
+    def adopt(self, tokenizer: Tokenizer) -> None:
+        """The given tokenizer becomes that of the source side, and of the target side too where both have one."""
+        settings = self.tokenizer
+        source = str(kept_tokenizer(tokenizer, settings.path))
+        target = settings.target_path
+        if target is None and not settings.joint:
+            target = str(kept_tokenizer(self._train_tokenizer(settings.plain(), ["target"]), None))
+        self.tokenizer = replace(settings, path=source, target_path=target)
 
     def _train_tokenizer(self, settings: TokenizerSettings, sides: list[str]) -> Tokenizer:
         def texts() -> Iterator[str]:

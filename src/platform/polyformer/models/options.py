@@ -41,6 +41,8 @@ class StackOptions:
         initialization: How weights start.
         checkpointing: Keep only the inputs of blocks and compute the rest again in the backward pass (Chen et al. 2016):
             about a third more time, far less memory, the same gradients.
+        init_from: Checkpoint or run folder, of any task, whose weights training begins with, as far as names and shapes are
+            the same; its tokenizer comes along.
     """
 
     d_model: int = 256
@@ -55,6 +57,7 @@ class StackOptions:
     norm_place: NormPlace = "pre"
     initialization: InitializationName = "xavier"
     checkpointing: bool = False
+    init_from: str | None = None
 
     def shape(self, causal: bool) -> Shape:
         """The facts that the parts of one stack must agree on."""

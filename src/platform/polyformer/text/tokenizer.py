@@ -22,6 +22,7 @@ FORMAT = "polyformer-tokenizer-1"
 WORD_KINDS = ("word", "word_punctuation")
 DROPOUT_KINDS = ("bpe", "byte_bpe")
 UNSPACED = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+UNSPACED_BYTES = (b"\xe3", b"\xe9")  # with which nearly all of these characters begin, those cut into bytes too
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -60,6 +61,11 @@ class Tokenizer:
         """`encode` of each text, on all cores."""
         spaced = [self.spaced(text) for text in texts]
         return [encoding.ids for encoding in self._model.encode_batch_fast(spaced, add_special_tokens=False)]
+
+    def encode_onward(self, text: str) -> list[int]:
+        """The ids of a text that goes on where others end: it begins with a space only if one is written there."""
+        text = self.spaced(text) if self.kind in WORD_KINDS else text
+        return list(self._model.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids. Special tokens give nothing, except `UNK`, which is shown as "<unk>"."""
@@ -130,6 +136,16 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that differ when anything in the tokenizer does."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+    @cached_property
+    def word_edges(self) -> tuple[bytes, bytes]:
+        """A byte for each id: 1 where it begins a word; and 1 where it ends one, whatever follows.
+
+        A word begins at white space, which it carries; each Chinese or Japanese character is a word.
+        """
+        begins = bytes(piece[:1].isspace() or UNSPACED_BYTES[0] <= piece[:1] <= UNSPACED_BYTES[1] for piece in self._table)
+        ends = bytes(bool(UNSPACED.match(piece.decode("utf-8", errors="replace")[-1:])) for piece in self._table)
+        return begins, ends
 
     def spaced(self, text: str) -> str:
         """The text as the vocabulary sees it: words begin with a space."""

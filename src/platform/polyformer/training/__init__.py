@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyformer.training.build import load_task
     from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoint, read_checkpoint
+    from polyformer.training.contract import Answer, LineError, Loss
     from polyformer.training.losses import TokenLoss, linear_cross_entropy, perplexity, sequence_loss
     from polyformer.training.memory import keep_freed_memory, peak_memory
     from polyformer.training.optimizers import FusedAdamW, MuonAdamW
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         WarmupStableDecay,
     )
     from polyformer.training.targets import ClassWeights, Target, make_target
-    from polyformer.training.task import Answer, LineError, Loss, Task
+    from polyformer.training.task import Task
 
 __all__ = [
     "Answer",
@@ -78,6 +79,7 @@ MODULES = {
         "find_checkpoint",
         "read_checkpoint",
     ),
+    "contract": ("Answer", "LineError", "Loss"),
     "losses": (
         "TokenLoss",
         "linear_cross_entropy",
@@ -123,12 +125,7 @@ MODULES = {
         "Target",
         "make_target",
     ),
-    "task": (
-        "Answer",
-        "LineError",
-        "Loss",
-        "Task",
-    ),
+    "task": ("Task",),
 }
 
 

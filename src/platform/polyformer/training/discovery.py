@@ -48,6 +48,9 @@ def _load(path: Path) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
+    package = ModuleType("tasks")
+    package.__path__ = [str(path.parent)]
+    sys.modules.setdefault("tasks", package)  # the parser imports a class's packages one by one
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

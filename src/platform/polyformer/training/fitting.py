@@ -3,16 +3,21 @@
 import platform
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, LambdaCallback
+from lightning.pytorch.strategies import DDPStrategy
 
 from polyformer.training.averaging import CheckpointMean, MovingMean, StepMean
 from polyformer.training.build import Built
+from polyformer.training.chains import Beginning
 from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, read_checkpoint
+from polyformer.training.freezing import GradualUnfreezing, freeze, frozen_parts
+from polyformer.training.low_rank import add_differences
 from polyformer.training.memory import keep_freed_memory, peak_memory
 from polyformer.training.progress import Meter, log
 from polyformer.training.run import MetricsFile, RunFolder
@@ -64,16 +69,7 @@ class Fitting:
             What `results.json` holds.
         """
         keep_freed_memory()
-        torch.manual_seed(self.seed)
-        make_trainer(Namespace(**{**vars(self.keys), "max_steps": 1, "max_epochs": -1, "val_check_interval": None}))
-        self._check_validation()  # as above: a mistake is said before hours of work on data
-        self.data.prepare_data()
-        task = self.built.make_task(self.data.assets)
-        task.accept(self.data)
-        last = self.run.checkpoints / "last.ckpt"
-        start = read_checkpoint(last) if resume and last.exists() else None
-        if start is not None:
-            check_resumable(task, start)
+        task, start = self._accepted(resume)
         monitor = self.recipe.monitor or task.monitor[0]
         mode = task.monitor[1] if monitor == task.monitor[0] else better_side(monitor)
         checkpoints = Checkpoints(self.run.checkpoints, monitor, mode, self.recipe.save_every, self.recipe.keep)
@@ -82,27 +78,54 @@ class Fitting:
         steps = self._steps()
         averaging = self._averaging(monitor, mode, steps)
         started = LambdaCallback(on_train_start=lambda *_: on_start() if on_start is not None else None)
-        callbacks = [started, meter, *averaging, *self._patience(monitor, mode), checkpoints]
+        callbacks = [started, meter, *self._tune(task), *averaging, *self._patience(monitor, mode), checkpoints]
         trainer = self._trainer(steps, metrics_file, callbacks)
         if start is not None:
             metrics_file.resume(start["global_step"])
             log.info("resuming from step %d", start["global_step"])
-        parameters = sum(parameter.numel() for parameter in task.parameters())
-        log.info("%s parameters, %s steps", f"{parameters:,}", f"{trainer.max_steps:,}")
-        trainer.fit(task, datamodule=self.data, ckpt_path=last if start is not None else None, weights_only=True)
+        if isinstance(trainer.strategy, DDPStrategy):
+            trainer.strategy._ddp_kwargs.setdefault("find_unused_parameters", not task.trains_all_parameters)
+        log.info("%s, %s steps", count_parameters(task), f"{trainer.max_steps:,}")
+        trainer.fit(task, datamodule=self.data, ckpt_path=None if start is None else self._last, weights_only=True)
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return {"metrics": {}}
-        for callback in averaging:
-            if isinstance(callback, CheckpointMean):
-                self._try_mean(trainer, task, callback, checkpoints)
-        metrics = {**checkpoints.best_metrics, **self._test(trainer, task)}
-        results = self._results(task, trainer, meter, metrics)
-        if trainer.is_global_zero:
-            self.run.write_results(results)
-            for callback in averaging:
-                if isinstance(callback, CheckpointMean):
-                    callback.clean()
-        return results
+        return self._finish(trainer, task, meter, averaging, checkpoints)
+
+    @property
+    def _last(self) -> Path:
+        return self.run.checkpoints / "last.ckpt"
+
+    def _accepted(self, resume: bool) -> tuple[Task, dict[str, Any] | None]:
+        """The task as training begins with it, and the checkpoint that training goes on from; mistakes are said soon."""
+        torch.manual_seed(self.seed)
+        make_trainer(Namespace(**{**vars(self.keys), "max_steps": 1, "max_epochs": -1, "val_check_interval": None}))
+        self._check_validation()  # as above: before hours of work on data
+        start = read_checkpoint(self._last) if resume and self._last.exists() else None
+        place = self.built.options.init_from
+        beginning = None if place is None else Beginning(place if start is None else str(self._last))
+        if beginning is not None:
+            beginning.give_tokenizer(self.data)
+        self.data.prepare_data()
+        task = self.built.make_task(self.data.assets)
+        task.accept(self.data)
+        if beginning is not None and start is None:
+            beginning.give_weights(task)
+        if self.recipe.tuning.low_rank.rank:
+            add_differences(task, self.recipe.tuning.low_rank)
+        if start is not None:
+            check_resumable(task, start)
+        return task, start
+
+    def _tune(self, task: Task) -> list[Callback]:
+        """Freezes the parts that are not to be trained, for good or until a callback thaws them."""
+        tuning = self.recipe.tuning
+        parts = frozen_parts(task, tuning.freeze)
+        if tuning.unfreeze_every is not None:
+            return [GradualUnfreezing(parts, tuning.unfreeze_every)]
+        freeze(parts)
+        if not any(parameter.requires_grad for parameter in task.parameters()):
+            raise ValueError(f"`training.tuning.freeze` ({', '.join(tuning.freeze)}) leaves nothing to train")
+        return []
 
     def _check_validation(self) -> None:
         """Refuses what needs validations where there is no validation data."""
@@ -161,6 +184,21 @@ class Fitting:
             return []
         return [Patience(monitor, mode=mode, patience=self.recipe.patience, check_finite=False, check_on_train_epoch_end=False)]
 
+    def _finish(
+        self, trainer: Trainer, task: Task, meter: Meter, averaging: list[Callback], checkpoints: Checkpoints
+    ) -> dict[str, Any]:
+        """Averages where that was asked for, tests the best checkpoint, and writes what has come out."""
+        means = [callback for callback in averaging if isinstance(callback, CheckpointMean)]
+        for mean in means:
+            self._try_mean(trainer, task, mean, checkpoints)
+        results = self._results(task, trainer, meter, {**checkpoints.best_metrics, **self._test(trainer, task)})
+        if trainer.is_global_zero:
+            self.run.write_results(results)
+            self.run.write_pictures(task.draw())
+            for mean in means:
+                mean.clean()
+        return results
+
     def _try_mean(self, trainer: Trainer, task: Task, averaging: CheckpointMean, checkpoints: Checkpoints) -> None:
         """Validates the mean of the kept weights; it becomes the best checkpoint only if it is better."""
         if not averaging.kept:
@@ -193,6 +231,7 @@ class Fitting:
             "task": type(task).__name__,
             "model": type(task.network).__name__,
             "parameters": sum(parameter.numel() for parameter in task.parameters()),
+            "trained_parameters": sum(parameter.numel() for parameter in task.parameters() if parameter.requires_grad),
             "steps": trainer.global_step,
             "tokens": task.tokens_seen,
             "train_seconds": round(seconds, 3),
@@ -208,6 +247,15 @@ class Fitting:
         }
 
 
+def count_parameters(task: Task) -> str:
+    """The number of parameters, and how many of them are trained where not all are."""
+    counts = {is_trained: 0 for is_trained in (True, False)}
+    for parameter in task.parameters():
+        counts[parameter.requires_grad] += parameter.numel()
+    trained = f" ({counts[True]:,} trained)" if counts[False] else ""
+    return f"{sum(counts.values()):,} parameters{trained}"
+
+
 def better_side(monitor: str) -> str:
     """Losses, perplexities, bits and errors should fall; everything else should rise."""
     return "min" if any(word in monitor for word in ("loss", "perplexity", "bits", "error", "rmse")) else "max"
@@ -221,11 +269,14 @@ class Patience(EarlyStopping):
 
 
 def check_resumable(task: Task, start: dict[str, Any]) -> None:
-    """Refuses to go on with weights of other names or shapes, or with the state of another optimizer.
+    """Refuses to go on with weights of other names or shapes, other parts trained, or the state of another optimizer.
 
     Raises:
         ValueError: Naming the keys that must stay as they were.
     """
+    stored = start["polyformer"]["settings"].get("training") or {}
+    if stored.get("tuning", task.settings["training"]["tuning"]) != task.settings["training"]["tuning"]:
+        raise ValueError("this run cannot be resumed with other keys under `training.tuning`, which say what is trained")
     before = {name: tuple(value.shape) for name, value in start["state_dict"].items()}
     now = {name: tuple(value.shape) for name, value in task.state_dict().items()}
     differing = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
@@ -235,7 +286,6 @@ def check_resumable(task: Task, start: dict[str, Any]) -> None:
             f"this run cannot be resumed with other `model:` keys: {len(differing)} weights differ, such as {name} "
             f"({before.get(name)} then, {now.get(name)} now)"
         )
-    stored = start["polyformer"]["settings"].get("training") or {}
     names = [str((keys.get("optimizer") or {}).get("class_path")) for keys in (stored, task.settings["training"])]
     if names[0] != names[1]:
         raise ValueError(

@@ -7,10 +7,11 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
+from polyformer.training.low_rank import LowRank
 from polyformer.training.optimizers import FusedAdamW
 from polyformer.training.schedules import InverseSquareRoot, ScheduleFactory
 
-__all__ = ["Averaging", "Decayed", "OptimizerFactory", "Recipe", "parameter_groups"]
+__all__ = ["Averaging", "Decayed", "OptimizerFactory", "Recipe", "Tuning", "parameter_groups"]
 
 Decayed = Literal["matrices", "matrices_and_embeddings", "all"]
 
@@ -45,6 +46,36 @@ class Averaging:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """How a network is trained on that has been trained before (`model.init_from`).
+
+    Args:
+        freeze: Parts that are kept as they are, such as `[embedding, encoder.0-3]`: no gradients, no optimizer state, no
+            dropout in them.
+        unfreeze_every: After each so many steps the topmost frozen part begins to train; None: never.
+        layer_decay: Factor of the learning rate from each layer to the one below it, the embeddings last; what stands on
+            the stack has the whole rate (Howard and Ruder 2018, section 3.2).
+        low_rank: Linear layers that are tuned by a difference of low rank alone.
+
+    Raises:
+        ValueError: For values that make no sense.
+    """
+
+    freeze: list[str] = field(default_factory=list)
+    unfreeze_every: int | None = None
+    layer_decay: float = 1.0
+    low_rank: LowRank = field(default_factory=LowRank)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.layer_decay <= 1.0:
+            raise ValueError(f"`training.tuning.layer_decay` must be above 0 and at most 1, but is {self.layer_decay}")
+        if self.unfreeze_every is not None and self.unfreeze_every < 1:
+            raise ValueError(f"`training.tuning.unfreeze_every` must be at least 1, but is {self.unfreeze_every}")
+        if self.unfreeze_every is not None and not self.freeze:
+            raise ValueError("`training.tuning.unfreeze_every` needs `training.tuning.freeze`, the parts that are frozen first")
+
+
+@dataclass(frozen=True)
 class Recipe:
     """How a task is trained.
 
@@ -58,6 +89,7 @@ class Recipe:
         patience: Stop after this many validations without a better one; None: never.
         save_every: Write `last.ckpt` every so many steps, beside every validation; None: only then.
         keep: Number of best checkpoints kept, under `checkpoints/`.
+        tuning: How weights that were trained before are trained on.
     """
 
     optimizer: OptimizerFactory = FusedAdamW
@@ -68,22 +100,47 @@ class Recipe:
     patience: int | None = None
     save_every: int | None = None
     keep: int = 1
+    tuning: Tuning = field(default_factory=Tuning)
 
 
-def parameter_groups(module: nn.Module, decayed: Decayed = "matrices") -> list[dict[str, Any]]:
+def parameter_groups(module: nn.Module, decayed: Decayed = "matrices", layer_decay: float = 1.0) -> list[dict[str, Any]]:
     """Groups of matrices of linear layers, of embeddings and positions, of norms and biases; the last two decay only if asked.
+
+    With ``layer_decay`` below 1 there are such groups for each depth, the top first, and "rate" is their share of the
+    learning rate.
 
     >>> [len(group["params"]) for group in parameter_groups(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))]
     [1, 3]
     """
-    linear = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Linear)}
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    matrices = [parameter for parameter in trained if id(parameter) in linear]
-    tables = [parameter for parameter in trained if id(parameter) not in linear and parameter.dim() > 1]
-    vectors = [parameter for parameter in trained if id(parameter) not in linear and parameter.dim() <= 1]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "kind": "matrices"},
-        {"params": tables, **({"weight_decay": 0.0} if decayed == "matrices" else {})},
-        {"params": vectors, **({"weight_decay": 0.0} if decayed != "all" else {})},
-    ]
-    return [group for group in groups if group["params"]]
+    linear = {f"{name}.weight" for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+    groups: dict[tuple[int, str], list[nn.Parameter]] = {}
+    depths = layer_depths(module) if layer_decay < 1.0 else {}
+    for name, parameter in module.named_parameters():
+        kind = "matrices" if name in linear else "tables" if parameter.dim() > 1 else "vectors"
+        if parameter.requires_grad:
+            groups.setdefault((depths.get(name, 0), kind), []).append(parameter)
+    whole = {"matrices": ("tables", "vectors"), "matrices_and_embeddings": ("vectors",), "all": ()}[decayed]
+    found: list[dict[str, Any]] = []
+    for (depth, kind), parameters in sorted(groups.items(), key=lambda entry: entry[0]):
+        found.append({"params": parameters, "kind": kind, "rate": layer_decay**depth})
+        found[-1] |= {"weight_decay": 0.0} if kind in whole else {}
+    return found
+
+
+def layer_depths(module: nn.Module) -> dict[str, int]:
+    """How far each parameter is below the top: 0 above the stacks, 1 in the last block of one, and so on down to embeddings.
+
+    >>> layer_depths(nn.ModuleDict({"embedding": nn.Embedding(2, 2), "blocks": nn.ModuleList([nn.Linear(1, 1, False)] * 3)}))
+    {'embedding.weight': 4, 'blocks.0.weight': 3}
+    """
+    counts = {name: len(blocks) for name, blocks in module.named_modules() if isinstance(blocks, nn.ModuleList)}
+    counts = {name: count for name, count in counts.items() if name.rpartition(".")[2] == "blocks"}
+    lowest = 1 + max(counts.values(), default=0)
+    depths = {}
+    for name, _ in module.named_parameters():
+        stack, _, rest = name.partition("blocks.")
+        if rest:
+            depths[name] = counts[f"{stack}blocks"] - int(rest.split(".")[0])
+        else:
+            depths[name] = lowest if "embedding" in name or "positions" in name else 0
+    return depths

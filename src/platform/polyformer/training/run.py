@@ -67,6 +67,12 @@ class RunFolder:
         temporary.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
         temporary.replace(self.path / "results.json")
 
+    def write_pictures(self, pictures: dict[str, Any]) -> None:
+        """Writes figures to `pictures/NAME.png`."""
+        for name, figure in pictures.items():
+            (self.path / "pictures").mkdir(exist_ok=True)
+            figure.savefig(self.path / "pictures" / f"{name}.png")
+
 
 class MetricsFile(Logger):
     """Appends metrics to a CSV file, one row for each step and kind of metric; a new metric adds a column.

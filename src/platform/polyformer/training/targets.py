@@ -6,15 +6,16 @@ Letters: B batch, N examples, K outputs.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from polyformer.text import Assets
+from polyformer.training.contract import Answer
 from polyformer.training.metrics import class_metrics, confusion_lines, label_metrics, number_metrics
 from polyformer.training.names import nearest
-from polyformer.training.task import Answer
+from polyformer.training.pictures import confusion_picture
 
 __all__ = ["ClassWeights", "Target", "make_target"]
 
@@ -52,6 +53,10 @@ class Target(ABC):
     def summary(self, outputs: Tensor, target: Tensor) -> list[str]:
         """(N, K) outputs and targets -> lines that show where the model errs."""
         return []
+
+    def pictures(self, outputs: Tensor, target: Tensor) -> dict[str, Any]:
+        """(N, K) outputs and targets -> figures that show the same, by name."""
+        return {}
 
     @abstractmethod
     def truth(self, target: Tensor) -> str:
@@ -106,6 +111,9 @@ class OneClass(_Named):
 
     def summary(self, outputs: Tensor, target: Tensor) -> list[str]:
         return confusion_lines(outputs.argmax(dim=-1), target, self.names)
+
+    def pictures(self, outputs: Tensor, target: Tensor) -> dict[str, Any]:
+        return {"confusion": confusion_picture(outputs.argmax(dim=-1), target, self.names)}
 
     def truth(self, target: Tensor) -> str:
         return self.names[int(target)]

@@ -6,8 +6,8 @@ from here.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -18,57 +18,17 @@ from torch.optim import Optimizer
 from polyformer.data import DataModule
 from polyformer.models import StackOptions
 from polyformer.text import Assets
+from polyformer.training.contract import Answer, Loss
 from polyformer.training.gather import gather_objects, sum_over_ranks
 from polyformer.training.recipe import Recipe, parameter_groups
 from polyformer.training.schedules import Horizon
 
-__all__ = ["Answer", "LineError", "Loss", "Task"]
+__all__ = ["Task"]
 
 log = logging.getLogger("polyformer")
 
 GRADIENT_SCALE = 4096.0
 """Losses are summed over tokens; this power of two keeps their gradients in the range of half precision, and cancels."""
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The loss of a batch as a sum and what it is a sum of, so that any cut into batches weighs tokens equally.
-
-    Args:
-        total: Summed loss, with a gradient.
-        count: Number of tokens or examples it is summed over.
-        sums: Other sums over the same tokens, by name; :meth:`Task.measure` turns them into metrics.
-    """
-
-    total: Tensor
-    count: Tensor
-    sums: dict[str, Tensor] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a task answers to one line.
-
-    Args:
-        text: What is printed.
-        details: What `--json` prints besides, such as scores and alternatives.
-    """
-
-    text: str
-    details: dict[str, Any] = field(default_factory=dict)
-
-
-class LineError(ValueError):
-    """A line that cannot be answered.
-
-    Args:
-        line: Its number among the lines given, from 1.
-        reason: What is wrong with it.
-    """
-
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(reason)
-        self.line = line
 
 
 class Task(LightningModule):
@@ -88,6 +48,9 @@ class Task(LightningModule):
     monitor: tuple[str, Literal["min", "max"]] = ("val/loss", "min")
     """The metric that decides which checkpoint is best, and its better side."""
 
+    trains_all_parameters: ClassVar[bool] = True
+    """Whether every step trains every parameter, which lets ranks reduce gradients without asking for each."""
+
     def __init__(self, assets: Assets, options: StackOptions) -> None:
         super().__init__()
         self.assets, self.options = assets, options
@@ -98,6 +61,7 @@ class Task(LightningModule):
         self.metrics: dict[str, float] = {}
         self.shown: list[str] = []
         self.example = ""
+        self.draw: Callable[[], dict[str, Any]] = dict
         self._given_options: list[dict[str, Any]] = []
         self._step_count = torch.zeros(())
         self._train_sums: dict[str, Tensor] = {}
@@ -152,6 +116,10 @@ class Task(LightningModule):
         """A few lines that show a person what the model does now."""
         return []
 
+    def pictures(self, records: list[Any]) -> dict[str, Any]:
+        """Figures of matplotlib's that show a person how the model does, by name; drawn when training has ended."""
+        return {}
+
     def try_line(self, records: list[Any]) -> str:
         """A line that a user may try `platform predict` on."""
         return ""
@@ -166,7 +134,7 @@ class Task(LightningModule):
 
     def score(self, lines: Sequence[str]) -> list[Answer]:
         """What `platform score` prints for each line."""
-        raise NotImplementedError
+        raise ValueError(f"{type(self).__name__} scores no lines; `platform predict` answers them")
 
     def remarks(self) -> list[str]:
         """What a user should know of the answers given so far, printed to standard error at the end."""
@@ -185,9 +153,13 @@ class Task(LightningModule):
             group["lr"] = base * factor(scheduler.last_epoch)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Seeds every step from the run's seed, its own number and the rank: a resumed run drops what it would have."""
-        seed = int(self.settings.get("seed", 0))
-        torch.manual_seed(hash((seed, batch_idx, self.global_rank)) & 0x7FFF_FFFF_FFFF_FFFF)
+        """Seeds every batch from the run's seed, its own number and the rank: a resumed run drops what it would have.
+
+        The number is counted from the steps made, since Lightning's begins anew when a finished run goes on.
+        """
+        seed, accumulated = int(self.settings.get("seed", 0)), self.trainer.accumulate_grad_batches
+        number = self.trainer.global_step * accumulated + batch_idx % accumulated
+        torch.manual_seed(hash((seed, number, self.global_rank)) & 0x7FFF_FFFF_FFFF_FFFF)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         loss = self.loss(batch)
@@ -211,7 +183,9 @@ class Task(LightningModule):
         self.learning_rate = float(optimizer.param_groups[0]["lr"])  # after the step the scheduler has set the next one
 
     def configure_optimizers(self) -> Any:
-        optimizer = self.recipe.optimizer(parameter_groups(self, self.recipe.decayed))
+        optimizer = self.recipe.optimizer(parameter_groups(self, self.recipe.decayed, self.recipe.tuning.layer_decay))
+        for group in optimizer.param_groups:
+            group["lr"] *= group["rate"]
         steps = self.trainer.max_steps if self.trainer.max_steps > 0 else None
         schedule = self.recipe.schedule(Horizon(steps, self.options.d_model))
         if steps is not None and schedule.warmup > steps:
@@ -262,6 +236,7 @@ class Task(LightningModule):
         self.metrics = {f"{split}/{name}": float(value) for name, value in metrics.items()}
         self.log_dict(self.metrics, logger=False)  # for lightning's callbacks, which round to float32
         self.shown, self.example = self.samples(records), self.try_line(records)
+        self.draw = partial(self.pictures, records)
 
     # ---- checkpoints
 

@@ -1,0 +1,138 @@
+"""Chains: a network begins with the weights of another task's checkpoint, and reads text by its tokenizer."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyformer.data import DataModule
+from polyformer.text import Assets
+from polyformer.training.checkpoints import find_checkpoint, read_checkpoint
+from polyformer.training.low_rank import merge_differences
+from polyformer.training.progress import log
+from polyformer.training.task import Task
+
+__all__ = ["Beginning"]
+
+FREE = {
+    "checkpointing", "dropout", "embedding_dropout", "init_from", "initialization", "max_length", "output_dropout",
+    "word_dropout",
+}  # fmt: skip
+"""Keys of `model:` that weights do not depend on."""
+ROLES = ("text", "source")
+"""The tokenizer of what an encoder reads, by the role it has in one task or another."""
+
+
+class Beginning:
+    """What a network begins with.
+
+    Args:
+        place: A checkpoint or run folder.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.path: Path = find_checkpoint(place)
+        self.content = read_checkpoint(self.path)
+        self.assets = Assets.from_dict(self.content["polyformer"]["assets"])
+        self.role = next((role for role in ROLES if role in self.assets.tokenizers), None)
+
+    def give_tokenizer(self, data: DataModule) -> None:
+        """Has data read by the tokenizer of the checkpoint, since its embeddings mean nothing without it."""
+        if self.role is not None:
+            data.adopt(self.assets.tokenizers[self.role])
+
+    def give_weights(self, task: Task) -> None:
+        """Copies all weights that the task has by name and shape, and reports what became of each part.
+
+        Raises:
+            ValueError: If the task reads by another tokenizer, or nothing fits.
+        """
+        self._check_tokenizer(task)
+        for key, mine, theirs in self._differences(task):
+            log.warning("`model.%s` is %s here, but %s in %s, which the weights were made for", key, mine, theirs, self.path)
+        given = renamed(merge_differences(self.content["state_dict"]), task.state_dict())
+        own = task.state_dict()
+        fitting = {name for name, value in own.items() if name in given and given[name].shape == value.shape}
+        if not any(own[name].dim() > 1 for name in fitting):
+            raise ValueError(f"`model.init_from` {self.path}: none of its weights fits this model; {self._advice(own, given)}")
+        with torch.no_grad():
+            for name in fitting:
+                own[name].copy_(given[name])
+        log.info("begun with the weights of %s (step %d):", self.path, self.content.get("global_step", 0))
+        for line in report(own, given, fitting):
+            log.info("  %s", line)
+
+    def _check_tokenizer(self, task: Task) -> None:
+        mine = next((task.assets.tokenizers[role] for role in ROLES if role in task.assets.tokenizers), None)
+        if self.role is None or mine is None or mine.fingerprint == self.assets.tokenizers[self.role].fingerprint:
+            return
+        raise ValueError(
+            f"`model.init_from` {self.path} reads text by another tokenizer than this data does: let the data take that of the "
+            "checkpoint (leave `data.tokenizer` out), or train without `model.init_from`"
+        )
+
+    def _differences(self, task: Task) -> Iterator[tuple[str, Any, Any]]:
+        """Keys of the network that both have, with differing values, which shapes alone do not always tell."""
+        stored: dict[str, Any] = self.content["polyformer"]["settings"].get("model", {})
+        for key, value in task.settings.get("model", {}).items():
+            if key in stored and key not in FREE and stored[key] != value:
+                names = _class_name(value), _class_name(stored[key])
+                yield (key, *names) if names[0] != names[1] else (key, value, stored[key])
+
+    def _advice(self, own: dict[str, Any], given: dict[str, Any]) -> str:
+        name = next((name for name in own if name in given), None)
+        if name is None:
+            return "it has no part of the same name"
+        return f"{name} is {tuple(given[name].shape)} there and {tuple(own[name].shape)} here: set the keys of `model:` alike"
+
+
+def renamed(given: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Weights by the names they have here: the encoder of a translator is the stack of an encoder alone, and the reverse.
+
+    >>> list(renamed({"network.stack.norm.weight": 0}, {"network.encoder.norm.weight": 0}))
+    ['network.encoder.norm.weight']
+    """
+    pairs = [("network.stack.", "network.encoder."), ("network.embedding.", "network.source_embedding.")]
+    names = {}
+    for name in given:
+        new = name
+        for alone, beside in pairs:
+            for there, here in ((alone, beside), (beside, alone)):
+                if name.startswith(there) and not _has(own, there) and _has(own, here):
+                    new = here + name.removeprefix(there)
+        names[name] = new
+    return {new: given[name] for name, new in names.items()}
+
+
+def report(own: dict[str, Tensor], given: dict[str, Tensor], fitting: set[str]) -> list[str]:
+    """A line for each part: how many of its weights were loaded, are new, have another shape, or are not used here."""
+    counts: dict[str, Counter[str]] = {}
+    for name in [*own, *(name for name in given if name not in own)]:
+        here = "of another shape" if name in given else "new"
+        what = "loaded" if name in fitting else here if name in own else "not used"
+        counts.setdefault(_part(name), Counter())[what] += (own[name] if name in own else given[name]).numel()
+    width = max(len(part) for part in counts)
+    shown = {part: ", ".join(f"{count:,} {what}" for what, count in counted.items()) for part, counted in counts.items()}
+    return [f"{part:<{width}}  {what}" for part, what in shown.items()]
+
+
+def _part(name: str) -> str:
+    """The part of a model that a weight belongs to.
+
+    >>> _part("network.stack.blocks.0.norm.weight"), _part("output.weight")
+    ('stack', 'output')
+    """
+    names = name.split(".")
+    return names[1] if names[0] == "network" and len(names) > 1 else names[0]
+
+
+def _has(weights: dict[str, Any], beginning: str) -> bool:
+    return any(name.startswith(beginning) for name in weights)
+
+
+def _class_name(value: Any) -> str:
+    """A class as people write it, by its bare name; anything else as it is."""
+    return str(value["class_path"]).rpartition(".")[2] if isinstance(value, dict) and "class_path" in value else str(value)
