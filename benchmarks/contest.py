@@ -5,6 +5,7 @@ means more, and the median of such ratios over rounds is what is reported. A fre
 honest.
 """
 
+import argparse
 import json
 import os
 import platform
@@ -16,10 +17,61 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-__all__ = ["Turn", "answer_turn", "machine", "peak_megabytes", "play", "table"]
+__all__ = ["Contest", "Turn", "answer_turn", "hold", "machine", "options", "peak_megabytes", "play", "table"]
 
 Turn = dict[str, Any]
 """What one contender did in one round: its "rate" and "peak" megabytes, or "missing" with the reason."""
+
+Contest = tuple[str, dict[str, Any], str]
+"""A title, the job, whose "work" says who takes part, and what its rate counts per second."""
+
+
+def options(description: str | None, contenders: dict[str, list[str]]) -> argparse.ArgumentParser:
+    """The options that every benchmark has.
+
+    Args:
+        description: What the benchmark is.
+        contenders: Who takes part in each kind of work.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    everybody = sorted({name for names in contenders.values() for name in names})
+    parser.add_argument("--work", nargs="+", choices=[*contenders], default=[*contenders])
+    parser.add_argument("--contenders", nargs="+", choices=everybody, help="all, if not given")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=6, help="timed steps or batches in a turn")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps or batches before them")
+    parser.add_argument("--precision", nargs="+", choices=["float32", "bf16"], default=["float32"], help="of training")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="where to write every turn")
+    parser.add_argument("--turn", help=argparse.SUPPRESS)
+    return parser
+
+
+def hold(
+    script: str, contests: list[Contest], contenders: dict[str, list[str]], packages: list[str], arguments: argparse.Namespace
+) -> None:
+    """Plays contests and prints their tables, the machine before them.
+
+    Args:
+        script: The benchmark's own file, see :func:`play`.
+        contests: What is played, one after another; "steps" and "warm_up" are added to their jobs.
+        contenders: Who takes part in each kind of work; Polyformer is "polyformer".
+        packages: Whose versions are told.
+        arguments: Of :func:`options`.
+    """
+    about = machine(arguments.threads, packages)
+    print("\n".join(f"{name:<11}{value}" for name, value in about.items()))
+    results: list[dict[str, Any]] = []
+    for title, job, unit in contests:
+        job = {**job, "steps": arguments.steps, "warm_up": arguments.warm_up}
+        allowed = contenders[job["work"]]
+        chosen = [name for name in allowed if not arguments.contenders or name in arguments.contenders]
+        turns = play(Path(script).resolve(), job, chosen, arguments.rounds, arguments.threads)
+        lines = table(turns, "polyformer", unit)
+        print("\n" + "\n".join([f"{title}; medians of {arguments.rounds} rounds", *lines]), flush=True)
+        results.append({"title": title, "job": job, "turns": turns})
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"machine": about, "contests": results}, indent=1))
 
 
 def play(script: Path, job: dict[str, Any], contenders: list[str], rounds: int, threads: int) -> dict[str, list[Turn]]:
@@ -114,16 +166,16 @@ def table(turns: dict[str, list[Turn]], ours: str, unit: str) -> list[str]:
     peers = [name for name in ran if name != ours]
     fastest = max(peers, key=lambda name: median(turn["rate"] for turn in ran[name]), default=None)
     leanest = min(peers, key=lambda name: median(turn["peak"] for turn in ran[name]), default=None)
-    lines = [f"{'contender':<22}{unit + '/s':>18}{'x best peer':>13}{'peak MB':>10}{'x least peer':>14}   notes"]
+    lines = [f"{'contender':<28}{unit + '/s':>18}{'x best peer':>13}{'peak MB':>10}{'x least peer':>14}   notes"]
     for name, done in turns.items():
         if name not in ran:
             reason = next(turn["missing"] for turn in done if "missing" in turn)
-            lines.append(f"{name:<22}{'-':>18}{'-':>13}{'-':>10}{'-':>14}   {reason}")
+            lines.append(f"{name:<28}{'-':>18}{'-':>13}{'-':>10}{'-':>14}   {reason}")
             continue
         rate, peak = (median(turn[key] for turn in done) for key in ("rate", "peak"))
         faster = _ratio(done, ran[fastest], "rate") if fastest else "-"
         leaner = _ratio(done, ran[leanest], "peak") if leanest else "-"
-        lines.append(f"{name:<22}{rate:>18.1f}{faster:>13}{peak:>10.0f}{leaner:>14}   {_note(done)}")
+        lines.append(f"{name:<28}{rate:>18.1f}{faster:>13}{peak:>10.0f}{leaner:>14}   {_note(done)}")
     return lines
 
 
@@ -135,5 +187,6 @@ def _ratio(ours: list[Turn], theirs: list[Turn], key: str) -> str:
 def _note(turns: list[Turn]) -> str:
     first, last = turns[0], turns[-1]
     if "first_loss" in first:
-        return f"loss {first['first_loss']:.2f} -> {first['last_loss']:.2f}"
+        size = f"{first['parameters'] / 1e6:.2f} M parameters, " if "parameters" in first else ""
+        return f"{size}loss {first['first_loss']:.2f} -> {first['last_loss']:.2f}"
     return f"{last['written']} tokens written in the last round"

@@ -10,58 +10,36 @@ in every round, in a fresh process. Steps of warm-up are not timed. Who is not i
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-from contest import answer_turn, machine, play, table
+from contest import Contest, answer_turn, hold, options
 
-TRAINING = ["polyformer", "hand-written", "transformers", "litgpt"]
-WRITING = ["polyformer", "transformers"]
+CONTENDERS = {
+    "training": ["polyformer", "hand-written", "transformers", "litgpt"],
+    "writing": ["polyformer", "transformers"],
+}
 PACKAGES = ["torch", "transformers", "litgpt"]
 
 
 def main() -> None:
-    arguments = parse()
+    parser = options(__doc__, CONTENDERS)
+    parser.add_argument("--rows", nargs="+", type=int, default=[1, 16], help="texts written at once")
+    arguments = parser.parse_args()
     if arguments.turn:
         do_turn(json.loads(arguments.turn))
-        return
-    about = machine(arguments.threads, PACKAGES)
-    print("\n".join(f"{name:<11}{value}" for name, value in about.items()))
-    results: list[dict[str, Any]] = []
-    for title, job in jobs(arguments):
-        contenders = TRAINING if job["work"] == "training" else WRITING
-        turns = play(Path(__file__).resolve(), job, contenders, arguments.rounds, arguments.threads)
-        lines = table(turns, "polyformer", "tokens")
-        print("\n" + "\n".join([f"{title}; medians of {arguments.rounds} rounds", *lines]), flush=True)
-        results.append({"title": title, "job": job, "turns": turns})
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": about, "contests": results}, indent=1))
+    else:
+        hold(__file__, contests(arguments), CONTENDERS, PACKAGES, arguments)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", nargs="+", choices=["training", "writing"], default=["training", "writing"])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=6, help="timed steps or batches in a turn")
-    parser.add_argument("--warm-up", type=int, default=2, help="steps or batches before them")
-    parser.add_argument("--precision", nargs="+", choices=["float32", "bf16"], default=["float32"], help="of training")
-    parser.add_argument("--rows", nargs="+", type=int, default=[1, 16], help="texts written at once")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="where to write every turn")
-    parser.add_argument("--turn", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def jobs(arguments: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
-    """(title, job) of every contest asked for."""
-    common = {"steps": arguments.steps, "warm_up": arguments.warm_up}
-    found: list[tuple[str, dict[str, Any]]] = []
+def contests(arguments: argparse.Namespace) -> list[Contest]:
+    """Every contest asked for."""
+    found: list[Contest] = []
     for precision in arguments.precision if "training" in arguments.work else []:
-        job = {**common, "work": "training", "precision": precision}
-        found.append((f"Language model training, {precision}, {arguments.steps} steps a turn", job))
+        title = f"Language model training, {precision}, {arguments.steps} steps a turn"
+        found.append((title, {"work": "training", "precision": precision}, "tokens"))
     for rows in arguments.rows if "writing" in arguments.work else []:
-        job = {**common, "work": "writing", "rows": rows}
-        found.append((f"Writing 128 tokens after 64, {rows} at once, greedily, {arguments.steps} batches a turn", job))
+        title = f"Writing 128 tokens after 64, {rows} at once, greedily, {arguments.steps} batches a turn"
+        found.append((title, {"work": "writing", "rows": rows}, "tokens"))
     return found
 
 

@@ -13,63 +13,40 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from contest import answer_turn, machine, play, table
+from contest import Contest, answer_turn, hold, options
 
-TRAINING = ["polyformer", "torch.nn.Transformer", "transformers", "x-transformers"]
-DECODING = ["polyformer", "transformers", "ctranslate2", "ctranslate2-int8"]
+CONTENDERS = {
+    "training": ["polyformer", "torch.nn.Transformer", "transformers", "x-transformers"],
+    "decoding": ["polyformer", "transformers", "ctranslate2", "ctranslate2-int8"],
+}
 PACKAGES = ["torch", "transformers", "x-transformers", "ctranslate2"]
 POOL = {"training": 29000, "decoding": 2000}
 
 
 def main() -> None:
-    arguments = parse()
+    parser = options(__doc__, CONTENDERS)
+    parser.add_argument("--beam", nargs="+", type=int, default=[1, 5], help="of decoding; 1 is greedy search")
+    parser.add_argument("--data", type=Path, help="folder of Multi30k (train.de.gz, train.en.gz) to take lengths from")
+    arguments = parser.parse_args()
     if arguments.turn:
         do_turn(json.loads(arguments.turn))
-        return
-    about = machine(arguments.threads, PACKAGES)
-    print("\n".join(f"{name:<11}{value}" for name, value in about.items()))
-    results: list[dict[str, Any]] = []
-    for title, job, unit in jobs(arguments):
-        allowed = TRAINING if job["work"] == "training" else DECODING
-        contenders = [name for name in allowed if not arguments.contenders or name in arguments.contenders]
-        turns = play(Path(__file__).resolve(), job, contenders, arguments.rounds, arguments.threads)
-        lines = table(turns, "polyformer", unit)
-        print("\n" + "\n".join([f"{title}; medians of {arguments.rounds} rounds", *lines]), flush=True)
-        results.append({"title": title, "job": job, "turns": turns})
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": about, "contests": results}, indent=1))
+    else:
+        hold(__file__, contests(arguments), CONTENDERS, PACKAGES, arguments)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", nargs="+", choices=["training", "decoding"], default=["training", "decoding"])
-    parser.add_argument("--contenders", nargs="+", choices=sorted({*TRAINING, *DECODING}), help="all, if not given")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=6, help="timed steps or batches in a turn")
-    parser.add_argument("--warm-up", type=int, default=2, help="steps or batches before them")
-    parser.add_argument("--precision", nargs="+", choices=["float32", "bf16"], default=["float32"], help="of training")
-    parser.add_argument("--beam", nargs="+", type=int, default=[1, 5], help="of decoding; 1 is greedy search")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--data", type=Path, help="folder of Multi30k (train.de.gz, train.en.gz) to take lengths from")
-    parser.add_argument("--json", type=Path, help="where to write every turn")
-    parser.add_argument("--turn", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def jobs(arguments: argparse.Namespace) -> list[tuple[str, dict[str, Any], str]]:
-    """(title, job, unit) of every contest asked for."""
-    common = {"steps": arguments.steps, "warm_up": arguments.warm_up}
-    common["data"] = str(arguments.data.resolve()) if arguments.data else None
-    found: list[tuple[str, dict[str, Any], str]] = []
+def contests(arguments: argparse.Namespace) -> list[Contest]:
+    """Every contest asked for."""
+    data = str(arguments.data.resolve()) if arguments.data else None
+    found: list[Contest] = []
     for work in arguments.work:
         if work == "training":
             for precision in arguments.precision:
-                job = {**common, "work": work, "precision": precision}
+                job = {"work": work, "precision": precision, "data": data}
                 title = f"Translation training, {precision}, {arguments.steps} steps a turn"
                 found.append((title, job, "target tokens"))
         else:
             for beam in arguments.beam:
-                job = {**common, "work": work, "beam": beam}
+                job = {"work": work, "beam": beam, "data": data}
                 title = f"Translation decoding, {'greedy' if beam == 1 else f'beam {beam}'}, batches of 64"
                 found.append((f"{title}, {arguments.steps} batches a turn", job, "sentences"))
     return found

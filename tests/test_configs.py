@@ -22,7 +22,8 @@ def test_every_config_instantiates(config: Path) -> None:
     built = parser.build(settings)
     small = replace(built.options, d_model=2 * built.options.num_heads)
     tokenizer = train_tokenizer(["abc"], TokenizerSettings(kind="character", min_frequency=1))
-    assets = Assets(dict.fromkeys(("source", "target", "text"), tokenizer), {"label": ["no", "yes"]})
+    roles = ["label", *(f"{part}/label" for part in getattr(built.data, "parts", ()))]
+    assets = Assets(dict.fromkeys(("source", "target", "text"), tokenizer), {role: ["no", "yes"] for role in roles})
     task = replace(built, options=small).make_task(assets)
     assert sum(parameter.numel() for parameter in task.parameters())
     assert built.recipe.optimizer(parameter_groups(task, built.recipe.decayed))
@@ -44,6 +45,7 @@ def test_every_config_instantiates(config: Path) -> None:
         (["--task.label_smothing", "0.1"], "unknown key task.label_smothing"),
         (["--model.d_model", "wide"], "`model.d_model` must be int, but is wide"),
         (["--config", "missing.yaml"], "missing.yaml: no such file"),
+        (["--data", "PairData", "--data.train_count", "3"], "unknown key data.train_count"),
         (["--sed", "1"], "unknown key --sed"),
     ],
 )

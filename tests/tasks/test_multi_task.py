@@ -1,0 +1,219 @@
+"""Several tasks on one encoder: mixed as asked, each trained and measured as alone, the heads that rest left alone."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from polyformer.cli import main
+from polyformer.data import BatchSettings, LabelledData, MixedData, TokenBatches
+from polyformer.data.mixture import MixedPlan
+from polyformer.training import load_task, read_checkpoint
+
+from ..cli.small import metrics_of, results_of
+from ..training.test_exactness import train
+from .test_classification import MARKS, one_label, sentence, use, write
+
+CONFIG = """
+task: {class_path: MultiTask, init_args: {tasks: {mood: Classification, count: Classification}}}
+model: {d_model: 16, num_heads: 2, num_layers: 1, max_length: 32, dropout: 0.0, pooling: MeanMax}
+data:
+  class_path: MixedData
+  init_args:
+    parts:
+      mood:
+        class_path: LabelledData
+        init_args: &mood
+          train: FOLDER/mood/train.tsv
+          validation: FOLDER/mood/held_out.tsv
+          test: FOLDER/mood/held_out.tsv
+          limits: {max_length: 16, cut: both}
+          tokenizer: {kind: word, min_frequency: 1}
+          batches: {tokens: 256, evaluation_tokens: 300}
+      count:
+        class_path: LabelledData
+        init_args:
+          <<: *mood
+          train: FOLDER/count/train.tsv
+          validation: FOLDER/count/held_out.tsv
+          test: FOLDER/count/held_out.tsv
+          target: {kind: number}
+training: {optimizer: {class_path: FusedAdamW, init_args: {lr: 0.01, weight_decay: 0.1}}, schedule: Constant}
+trainer: {max_steps: 160, val_check_interval: 80, log_every_n_steps: 20, accelerator: cpu}
+"""
+
+
+def numbers(chance: random.Random) -> tuple[str, str]:
+    count = chance.randint(0, 3)
+    return sentence(chance, *["fine"] * count), str(count)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("POLYFORMER_RUN", raising=False)
+        made = tmp_path_factory.mktemp("runs")
+        for name, rows in (("mood", one_label), ("count", numbers)):
+            (made / name).mkdir()
+            write(made / name, rows)
+        (made / "both.yaml").write_text(CONFIG.replace("FOLDER", str(made)))
+        yield made
+
+
+def fit(folder: Path, name: str, *words: str) -> Path:
+    assert main(["fit", "--config", str(folder / "both.yaml"), "--run", str(folder / name), *words, "--debug"]) == 0
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    return fit(folder, "run")
+
+
+def test_both_are_learnt_and_measured(run: Path) -> None:
+    results = results_of(run)
+    figures = results["metrics"]
+    assert figures["test/mood/accuracy"] > 0.95 and figures["test/count/pearson"] > 0.9
+    assert figures["test/loss"] == pytest.approx((figures["test/mood/loss"] + figures["test/count/loss"]) / 2)
+    assert results["signatures"]["mood/texts"] == "max_length:16|cut:both"
+    assert (run / "pictures" / "mood_confusion.png").is_file()
+    state = read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"]
+    assert any(name.startswith("network.") for name in state) and not any(".network." in name for name in state)
+
+
+def test_lines_are_answered_by_all_or_by_one(run: Path, monkeypatch: Any, capsys: Any) -> None:
+    lines = ["a fine film", "", "awful men on a train"]
+    answers, said = use("predict", run, lines, monkeypatch, capsys)
+    assert answers[0].startswith("mood: good\tcount: ") and "mood: 1 of 3 lines without any text" in said
+    alone, _ = use("predict", run, lines, monkeypatch, capsys, "--task.use", "mood")
+    assert [line.split("\t")[0].removeprefix("mood: ") for line in answers] == alone
+    (first, *_), _ = use("predict", run, lines, monkeypatch, capsys, "--json")
+    assert set(json.loads(first)["mood"]["probabilities"]) == set(MARKS)
+
+
+@pytest.mark.parametrize("tokens", ["1", "100000"])
+def test_batches_do_not_change_figures(folder: Path, run: Path, tokens: str) -> None:
+    words = [f"--data.parts.{name}.init_args.batches.evaluation_tokens={tokens}" for name in ("mood", "count")]
+    file = folder / f"figures{tokens}.json"
+    assert main(["test", "--ckpt_path", str(run), "--json", str(file), *words]) == 0
+    wanted = {name: value for name, value in results_of(run)["metrics"].items() if name.startswith("test")}
+    assert json.loads(file.read_text())["metrics"] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_part_alone_is_what_it_is_in_a_mixture(folder: Path) -> None:
+    """With one part the losses are those of the task itself: the same batches, the same steps."""
+    words = ["--trainer.max_steps", "6", "--trainer.log_every_n_steps", "1", "--trainer.val_check_interval", "6"]
+    text = (folder / "both.yaml").read_text().replace("mood: Classification, count: Classification", "mood: Classification")
+    (folder / "one.yaml").write_text(text[: text.index("      count:")] + text[text.index("training:") :])
+    assert main(["fit", "--config", str(folder / "one.yaml"), "--run", str(folder / "one"), *words, "--debug"]) == 0
+    task, _ = load_task(folder / "one" / "checkpoints" / "best.ckpt")
+    assert set(metrics_of(folder / "one")[-1]) >= {"val/loss", "val/mood/accuracy"}
+    losses = [float(row["train/loss"]) for row in metrics_of(folder / "one") if row["train/loss"]]
+    assert losses[-1] < losses[0]
+    answers = task.answer(["a fine film"])
+    assert answers[0].text.startswith("mood: ")
+
+
+def test_a_killed_run_goes_on_to_the_bit(folder: Path) -> None:
+    words = ["--trainer.val_check_interval", "5", "--model.dropout", "0.1", "--trainer.log_every_n_steps", "1"]
+    whole = fit(folder, "whole", *words, "--trainer.max_steps", "12")
+    parted = fit(folder, "parted", *words, "--trainer.max_steps", "7")
+    assert main(["fit", "--run", str(parted), "--resume", "--trainer.max_steps", "12", "--debug"]) == 0
+    ends = [read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"] for run in (whole, parted)]
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_a_head_rests_while_another_is_trained(folder: Path) -> None:
+    """With one step only one head has moved, weight decay included, and only its optimizer state exists."""
+    before = fit(folder, "still", "--trainer.max_steps", "1", "--training.optimizer.init_args.lr", "0")
+    after = fit(folder, "moved", "--trainer.max_steps", "1")
+    states = [read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"] for run in (before, after)]
+    moved = {
+        name.split(".")[1]
+        for name in states[0]
+        if name.startswith("tasks.") and not torch.equal(states[0][name], states[1][name])
+    }
+    assert len(moved) == 1
+
+
+def test_two_ranks_train_as_one(folder: Path) -> None:
+    """Heads that rest give no gradient on any rank, and no rank waits for one."""
+    text = (folder / "both.yaml").read_text().replace("{class_path: FusedAdamW, init_args: {lr: 0.01, weight_decay: 0.1}}", SGD)
+    text = text.replace("dropout: 0.0,", "dropout: 0.0, output_dropout: 0.0,")
+    text = text.replace("max_steps: 160, val_check_interval: 80, log_every_n_steps: 20", "max_steps: 6, log_every_n_steps: 1")
+    (alone, figures), (together, figures_together) = train(folder, 1, text), train(folder, 2, text)
+    known = {name: value for name, value in figures.items() if value is not None}  # a correlation may be undefined
+    assert {name: figures_together[name] for name in known} == pytest.approx(known, rel=1e-4)
+    for one, two in zip(alone, together, strict=True):
+        for name in ("step", "tokens", "train/loss", "val/loss", "val/mood/loss", "val/count/rmse"):
+            assert (one[name] == two[name] == "") or float(two[name]) == pytest.approx(float(one[name]), rel=1e-5), name
+
+
+SGD = "{class_path: SGD, init_args: {lr: 0.02}}"
+
+
+# ---- the mixture
+
+
+def parts_of(plan: MixedPlan, epoch: int) -> list[int]:
+    return [int(batch[0] // 2**36) % len(plan.plans) for batch in plan.plan(epoch)]
+
+
+@pytest.mark.parametrize(("shares", "wanted"), [([8.0, 2.0], [8, 2]), ([1.0, 1.0], [5, 5]), ([1.0, 9.0], [1, 9])])
+@pytest.mark.parametrize("together", [1, 2])
+def test_shares(shares: list[float], wanted: list[int], together: int) -> None:
+    plans = [TokenBatches(np.full(count, 10), tokens=20) for count in (16, 4)]
+    plan = MixedPlan(plans, shares, seed=3, together=together)
+    for epoch in range(3):
+        numbers = parts_of(plan, epoch)
+        assert len(numbers) == len(plan)
+        assert all(abs(Counter(numbers)[part] - count) <= together for part, count in enumerate(wanted))
+        assert all(len(set(numbers[begin : begin + together])) == 1 for begin in range(0, len(numbers), together))
+
+
+def test_every_example_comes_once_in_each_of_its_epochs() -> None:
+    """Over five epochs of the mixture the small part has been gone through often, the large one not yet twice."""
+    plans = [TokenBatches(np.full(count, 10), tokens=20, seed=1) for count in (40, 6)]
+    plan = MixedPlan(plans, [1.0, 1.0], seed=1, together=1)
+    seen: dict[tuple[int, int], list[int]] = {}
+    for epoch in range(5):
+        for batch in plan.plan(epoch):
+            its_epoch, part = divmod(int(batch[0] // 2**36), 2)
+            seen.setdefault((part, its_epoch), []).extend(int(number % 2**36) for number in batch)
+    for (part, its_epoch), examples in seen.items():
+        assert len(set(examples)) == len(examples)
+        whole = (part, its_epoch + 1) in seen
+        assert not whole or sorted(examples) == list(range((40, 6)[part]))
+    assert max(epoch for part, epoch in seen if part == 1) > 10
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data.temperature", "0"], "`data.temperature` must be above 0, but is 0.0"),
+        (["--data.shares", "{mood: 1}"], "`data.shares` must give a number above 0 for each of mood, count, but is"),
+        (["--task.weights", "{moo: 1}"], "`task.weights` has moo, but `task.tasks` has mood, count"),
+        (["--task.use", "nobody"], "`task.use` has nobody, but `task.tasks` has mood, count"),
+        (
+            ["--task.tasks", "{mood: Classification}"],
+            "`task.tasks` (mood) and `data.parts` (mood, count) must have the same names",
+        ),
+        (["--task.tasks", "{mood: Classification, count: Translation}"], "`task.tasks.count`"),
+    ],
+)
+def test_mistakes_are_named(folder: Path, words: list[str], message: str, capsys: Any) -> None:
+    assert main(["fit", "--config", str(folder / "both.yaml"), "--run", str(folder / "refused"), *words]) == 1
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_other_parts_read_by_the_tokenizer_of_the_first(folder: Path) -> None:
+    paths = {name: str(folder / name / "train.tsv") for name in ("mood", "count")}
+    data = MixedData({name: LabelledData(path, batches=BatchSettings(100)) for name, path in paths.items()})
+    fingerprints = {part.assets.tokenizers["text"].fingerprint for part in data.parts.values() if data.assets}
+    assert fingerprints == {data.assets.tokenizers["text"].fingerprint}
