@@ -164,17 +164,18 @@ class MaskedLanguageModeling(Task):
         return [f"{record.shown}  ->  {record.guess}  (truth: {record.truth})" for record in records]
 
     def try_line(self, records: list[Guessed]) -> str:
-        return records[0].shown
+        return records[0].shown if records else ""
 
     # ---- using it
 
     @torch.no_grad()
     def answer(self, lines: Sequence[str]) -> list[Answer]:
         """Each line with the most probable token in place of each "<mask>"; the masks of a line are filled independently."""
-        rows = [self._marked(line, number) for number, line in enumerate(lines, 1)]
-        answers: dict[int, Answer] = {}
-        for batch in text_batches([[ids] for ids, _ in rows]):
-            places = batch.index.tolist()
+        filled = [place for place, line in enumerate(lines) if line.strip()]
+        rows = {place: self._marked(lines[place], place + 1) for place in filled}
+        answers = {place: Answer("", {"masks": []}) for place in range(len(lines)) if place not in rows}
+        for batch in text_batches([[rows[place][0]] for place in filled]):
+            places = [filled[at] for at in batch.index.tolist()]
             masks = [np.array(rows[place][1]) for place in places]
             read = [np.where(mask, PAD, rows[place][0]) for place, mask in zip(places, masks, strict=True)]
             hidden = masked_batch(batch, read, [np.where(mask, UNK, PAD) for mask in masks]).to(self.device)

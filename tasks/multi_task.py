@@ -64,6 +64,11 @@ class MultiTask(Task):
             for name in names:
                 if name not in tasks:
                     raise ValueError(f"`task.{key}` has {name}, but `task.tasks` has {', '.join(tasks)}")
+        for name in tasks:
+            if hasattr(nn.ModuleDict, name):
+                raise ValueError(f"`task.tasks` has {name}, which cannot be the name of a part: choose another")
+            if not weights.get(name, 1.0) > 0.0:
+                raise ValueError(f"`task.weights.{name}` must be above 0, but is {weights[name]}")
         self.weights, self.use = weights, use
         self.network = EncoderOnly(len(assets.tokenizers["text"]), options)
         made = {name: _head(name, factory, part_assets(assets, name), options) for name, factory in tasks.items()}
@@ -98,7 +103,18 @@ class MultiTask(Task):
 
     def loss(self, batch: PartBatch) -> Loss:
         loss = self.heads[batch.part].loss(batch.batch)
-        return Loss(self.weights.get(batch.part, 1.0) * loss.total, loss.count, {"tokens": loss.sums.get("tokens", loss.count)})
+        named = {f"{batch.part}/loss": loss.total, f"{batch.part}/count": loss.count}
+        tokens = loss.sums.get("tokens", loss.count)
+        return Loss(self.weights.get(batch.part, 1.0) * loss.total, loss.count, {"tokens": tokens, **named})
+
+    def trained(self, sums: dict[str, float]) -> dict[str, float]:
+        """The loss of each part that was trained, and their weighted mean."""
+        losses = {name: sums[f"{name}/loss"] / sums[f"{name}/count"] for name in self.heads if f"{name}/count" in sums}
+        return {"loss": self._mean(losses), **{f"{name}/loss": value for name, value in losses.items()}}
+
+    def _mean(self, losses: dict[str, float]) -> float:
+        weights = {name: self.weights.get(name, 1.0) for name in losses}
+        return sum(weights[name] * losses[name] for name in losses) / sum(weights.values())
 
     def evaluate(self, batch: PartBatch, split: str) -> tuple[Loss, list[tuple[int, Any]]]:
         loss, records = self.heads[batch.part].evaluate(batch.batch, split)
@@ -113,11 +129,11 @@ class MultiTask(Task):
         for name, head in self.heads.items():
             own = {key.removeprefix(f"{name}/"): value for key, value in sums.items() if key.startswith(f"{name}/")}
             if own:
+                head.data = self.data.parts[name]
                 found = head.measure(own, _records_of(name, records), split)
                 losses[name] = found["loss"]
                 metrics |= {f"{name}/{key}": value for key, value in found.items()}
-        weights = {name: self.weights.get(name, 1.0) for name in losses}
-        return {"loss": sum(weights[name] * losses[name] for name in losses) / sum(weights.values()), **metrics}
+        return {"loss": self._mean(losses), **metrics}
 
     def signatures(self) -> dict[str, str]:
         return {f"{name}/{key}": value for name, head in self.heads.items() for key, value in head.signatures().items()}
@@ -131,8 +147,9 @@ class MultiTask(Task):
         return {f"{name}_{key}": picture for name, pictures in found.items() for key, picture in pictures.items()}
 
     def try_line(self, records: list[Any]) -> str:
-        name = self.use or records[0][0]
-        return self.heads[name].try_line(_records_of(name, records))
+        present = [part for part, _ in records]
+        name = self.use if self.use in present else next(iter(present), None)
+        return "" if name is None else self.heads[name].try_line(_records_of(name, records))
 
     # ---- using it
 

@@ -1,7 +1,6 @@
 """Question answering: an encoder reads a question and a text, and points at the answer. Letters: B batch, L tokens."""
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,16 +8,13 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.functional.text import squad
 
-from polyformer.data import BatchSettings, LabelledBatch, LabelledData, TextLimits, batch_texts
-from polyformer.data.cache import cached_tokenizer
+from polyformer.data import BatchSettings, LabelledBatch, LabelledData, TextLimits, batch_texts, cached_tokenizer
 from polyformer.data.lines import read_lines
-from polyformer.models import EncoderOnly, EncoderOnlyOptions
-from polyformer.text import BOS, EOS, PAD, UNK, Assets, TokenizerSettings
+from polyformer.models import EncoderOnly, EncoderOnlyOptions, initialize
+from polyformer.text import BOS, EOS, PAD, UNK, WORD, Assets, TokenizerSettings
 from polyformer.training import Answer, LineError, Loss, Task
 
 __all__ = ["QuestionAnswering", "QuestionData"]
-
-WORD = re.compile(r"[^\s!-/:-@\[-`{-~\u0e00-\u0eff\u2010-\u206f\u3000-\ud7ff]+|\S")  # signs and Chinese characters stand alone
 
 
 class QuestionData(LabelledData):
@@ -34,7 +30,8 @@ class QuestionData(LabelledData):
         test: str | list[str] | None = None, max_length: int = 384, stride: int = 128,
         tokenizer: TokenizerSettings = TokenizerSettings(), batches: BatchSettings = BatchSettings(),  # noqa: B008 - frozen
     ) -> None:  # fmt: skip
-        limits, self.stride, self.half, self.counted = TextLimits(max_length), stride, (max_length - 3) // 2, ("second",)
+        limits, self.stride, self.half = TextLimits(max_length), stride, (max_length - 3) // 2
+        self.counted, self.texts_served = ("second",), ("places", "first")
         super().__init__(train, validation, test, second="context", limits=limits, tokenizer=tokenizer, batches=batches)
         if not 0 < stride <= self.half:
             raise ValueError(f"`data.stride` must be from 1 to {self.half}, half of `data.max_length`, but is {stride}")
@@ -46,17 +43,17 @@ class QuestionData(LabelledData):
         for path in [location] if isinstance(location := self._location(split), str) else location:
             try:
                 parts = [part for article in json.loads("".join(read_lines(path)))["data"] for part in article["paragraphs"]]
-                for text, asked in [(part["context"], asked) for part in parts for asked in part["qas"]]:
-                    answers = [(one["text"], one["answer_start"]) for one in asked["answers"] if not asked.get("is_impossible")]
-                    if not all(text.startswith(*answer) for answer in answers):
-                        raise ValueError(f"{path}, question {asked['id']}: an answer is not where `answer_start` says")
-                    yield {"text": asked["question"], "second": text, "label": answers}
+                for text, qa in [(part["context"], qa) for part in parts for qa in part["qas"]]:
+                    answers = [(one["text"], one["answer_start"]) for one in qa["answers"] if one["text"]]
+                    if split == "train" and not all(text.startswith(*answer) for answer in answers):
+                        raise ValueError(f"{path}, question {qa['id']}: an answer is not where `answer_start` says")
+                    yield {"text": qa["question"], "second": text, "label": answers}
             except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
                 raise ValueError(f"{path}: not JSON as that of SQuAD: {type(error).__name__} {error}") from None
 
     def make_assets(self) -> Assets:
-        texts = (" ".join(WORD.findall(example[name])) for example in self.read("train") for name in self.fields)
-        tokenizer = cached_tokenizer(lambda: texts, self.tokenizer, {"contents": self.contents("train")})
+        texts = dict.fromkeys(" ".join(WORD.findall(row[name])) for row in self.read("train") for name in self.fields)
+        tokenizer = cached_tokenizer(lambda: texts, self.tokenizer, {"contents": self.contents("train"), "word": WORD.pattern})
         return Assets({"text": tokenizer}, numbers={"unanswered": [float(sum(not row["label"] for row in self.read("train")))]})
 
     def cut(self, text: str) -> list[tuple[int, int, int]]:
@@ -95,7 +92,7 @@ class QuestionAnswering(Task):
         self.longest, self.has_segments = longest, options.segments > 1
         self.least = 0.0 if any(assets.numbers.get("unanswered", [])) else -torch.inf  # log-odds of an answer against none
         self.network = EncoderOnly(len(assets.tokenizers["text"]), options)
-        self.output = nn.Sequential(nn.Dropout(options.dropout), nn.Linear(options.d_model, 2))
+        self.output = initialize(nn.Linear(options.d_model, 2), options.initialization)
 
     def loss(self, batch: Any) -> Loss:
         return self._read(batch)[0]
@@ -127,8 +124,11 @@ class QuestionAnswering(Task):
         return found
 
     def measure(self, sums: dict[str, float], records: list[Any], split: str) -> dict[str, float]:
-        data, name = self.trainer.datamodule, "validation" if split == "val" else split  # type: ignore[attr-defined]
-        found = self.best(data.dataset(name)[:], records, [row["second"] for row in data.read(name)])
+        data, name = self.data, "validation" if split == "val" else split
+        if len(records) < len(data.dataset(name)):  # with `trainer.limit_val_batches`
+            return {"loss": sums["loss"] / sums["count"]}
+        texts = [row["second"] for row in data.read(name)]
+        found = self.best(data.dataset(name).select_columns(["first", "places"])[:], records, texts)
         given = [{"id": str(at), "prediction_text": answer.text} for at, answer in enumerate(found)]
         answers = ([text for text, _ in row["label"]] or [""] for row in data.read(name))
         true: Any = [{"id": str(at), "answers": {"text": texts}} for at, texts in enumerate(answers)]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from polyformer.data import BatchSettings, LabelledBatch, LabelledData, TargetSettings, TextLimits, batch_texts, pad_rows
-from polyformer.data.lines import read_lines
-from polyformer.models import EncoderOnly, EncoderOnlyOptions
+from polyformer.data.lines import columns_of, read_lines
+from polyformer.models import EncoderOnly, EncoderOnlyOptions, initialize
 from polyformer.text import PAD, UNK, Assets, TokenizerSettings
 from polyformer.training import Answer, Loss, Task, log
 
@@ -46,7 +46,7 @@ class TaggingData(LabelledData):
         for path in [location] if isinstance(location, str) else location:
             skipped = re.compile(r"\s*$|" + (r"#|\d+[-.]\d+\t" if ".conllu" in path else r"-DOCSTART-(\s|$)"))
             for _, lines in groupby(enumerate(read_lines(path), 1), key=lambda numbered: not numbered[1].strip()):
-                rows = [(at, line.split("\t" if "\t" in line else None)) for at, line in lines if not skipped.match(line)]
+                rows = [(at, columns_of(line)) for at, line in lines if not skipped.match(line)]
                 for at, row in rows:
                     if len(row) != len(rows[0][1]) or len(row) < max(2, *(max(column + 1, -column) for column in chosen)):
                         raise ValueError(f"{path}, line {at}: {len(row)} columns, unlike lines before or too few for {chosen}")
@@ -65,7 +65,7 @@ class TaggingData(LabelledData):
                 if len(made[-1][0]) + len(tokens) > room:
                     made.append(([], [BESIDE]))
                 made[-1][0].extend(tokens)
-                made[-1][1].extend([known.get(label, 0), *[BESIDE] * (len(tokens) - 1)])
+                made[-1][1].extend([known[label] if "label" in rows else 0, *[BESIDE] * (len(tokens) - 1)])
         return {"text": [tokens for tokens, _ in made], "label": [[*labels, BESIDE] for _, labels in made]}
 
     def collate(self, rows: dict[str, list[Any]]) -> LabelledBatch:
@@ -81,15 +81,15 @@ class Tagging(Task):
         super().__init__(assets, options)
         (labels,) = assets.labels.values()
         self.names = [*labels, "O", ""]  # the last two are those of BREAK and BESIDE
-        self.has_spans = all(re.match("O$|[BIESLU]-", label) for label in labels)
+        self.has_spans = all(re.match("O$|[BIMESLU](-|$)", label) for label in labels)
         self.monitor = ("val/f1" if self.has_spans else "val/accuracy", "max")
         self.network = EncoderOnly(len(assets.tokenizers["text"]), options)
-        self.output = nn.Sequential(nn.Dropout(options.dropout), nn.Linear(options.d_model, len(labels)))
+        self.output = initialize(nn.Linear(options.d_model, len(labels)), options.initialization)
 
     def accept(self, data: TaggingData) -> None:
         labels = self._names(data.texts("train", "label"))
-        ends = any(re.match("[ESLU]-", name) for name in self.names)  # as in BIOES, where each span has one
-        odd = sum(labels[a][0] in "IEL" or (ends and labels[b - 1][0] in "BI") for _, a, b in find_spans(labels))
+        ends = any(re.match("[ESLU](-|$)", name) for name in self.names)  # as in BIOES, where each span has one
+        odd = sum(labels[a][0] in "IMEL" or (ends and labels[b - 1][0] in "BIM") for _, a, b in find_spans(labels))
         if self.has_spans and 0 < odd < sum(label[0] in "BSU" for label in labels):  # else IOB1, where I begins most spans
             log.warning("%d spans in the training data break its scheme, %s", odd, "BIOES" if ends else "BIO")
 
@@ -144,7 +144,7 @@ def find_spans(labels: Sequence[str]) -> list[tuple[str, int, int]]:
     """Spans as (type, first word, word after the last), by the rules of conlleval and seqeval; L and U are read as E and S."""
     found: list[tuple[str, int, int]] = []
     for place, (before, label) in enumerate(pairwise(["O", *labels])):
-        goes_on = before[0] in "BI" and label[0] in "IEL" and before[2:] == label[2:]
+        goes_on = before[0] in "BIM" and label[0] in "IMEL" and before[2:] == label[2:]
         if label != "O":
             found.append((label[2:], found.pop()[1] if goes_on else place, place + 1))
     return found

@@ -231,7 +231,7 @@ def test_other_faults_are_named(tmp_path: Path) -> None:
         _ = labelled(file, label="verdict").assets
     with pytest.raises(ValueError, match=r"a\.jsonl, line 1: no column 'verdict'"):
         _ = labelled(table(tmp_path / "a.jsonl", ROWS), label="verdict").assets
-    with pytest.raises(ValueError, match=r"`data\.limits\.max_length` must be at least 5, but is 4"):
+    with pytest.raises(ValueError, match=r"`max_length` must be at least 5, but is 4"):
         TextLimits(max_length=4)
     with pytest.raises(ValueError, match=r"`data\.target\.separator` must not be empty"):
         TargetSettings("labels", "")

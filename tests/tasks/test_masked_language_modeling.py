@@ -121,6 +121,17 @@ def test_lines_that_cannot_be_answered(run: Path, monkeypatch: Any, capsys: Any)
         assert error.value.line == 2
 
 
+def test_an_empty_line_is_answered_by_an_empty_line(run: Path) -> None:
+    task, _ = load_task(run / "checkpoints" / "best.ckpt")
+    answers = task.answer(["", "the dog barks in the <mask>", " "])
+    assert [answer.text for answer in answers[::2]] == ["", ""] and answers[1].text.startswith("the dog barks in the ")
+
+
+def test_a_part_of_the_validation_is_enough_to_go_on(run: Path, folder: Path) -> None:
+    words = ["--trainer.max_steps", "2", "--trainer.limit_val_batches", "1", "--data.batches.evaluation_tokens", "64"]
+    assert main(["fit", "--config", str(run / "config.yaml"), "--run", str(folder / "limited"), *words, "--debug"]) == 0
+
+
 def test_a_score_is_the_sum_over_tokens_masked_alone(run: Path, monkeypatch: Any, capsys: Any) -> None:
     lines = ["the dog barks in the yard", "", "the dog barks in the pond", "the"]
     scores = [json.loads(line) for line in use("score", run, lines, monkeypatch, capsys, "--json")[0]]

@@ -120,13 +120,17 @@ def test_a_part_alone_is_what_it_is_in_a_mixture(folder: Path) -> None:
     assert answers[0].text.startswith("mood: ")
 
 
-def test_a_killed_run_goes_on_to_the_bit(folder: Path) -> None:
+@pytest.mark.parametrize("accumulated", ["1", "2"])
+def test_a_killed_run_goes_on_to_the_bit(folder: Path, accumulated: str) -> None:
     words = ["--trainer.val_check_interval", "5", "--model.dropout", "0.1", "--trainer.log_every_n_steps", "1"]
-    whole = fit(folder, "whole", *words, "--trainer.max_steps", "12")
-    parted = fit(folder, "parted", *words, "--trainer.max_steps", "7")
+    words += ["--trainer.accumulate_grad_batches", accumulated]
+    whole = fit(folder, f"whole{accumulated}", *words, "--trainer.max_steps", "12")
+    parted = fit(folder, f"parted{accumulated}", *words, "--trainer.max_steps", "7")
     assert main(["fit", "--run", str(parted), "--resume", "--trainer.max_steps", "12", "--debug"]) == 0
     ends = [read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"] for run in (whole, parted)]
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    other = ["--trainer.accumulate_grad_batches", "3", "--trainer.max_steps", "13"]
+    assert main(["fit", "--run", str(parted), "--resume", *other]) == 1  # batches would be in another order
 
 
 def test_a_head_rests_while_another_is_trained(folder: Path) -> None:
@@ -156,6 +160,23 @@ def test_two_ranks_train_as_one(folder: Path) -> None:
 
 
 SGD = "{class_path: SGD, init_args: {lr: 0.02}}"
+
+
+def test_a_part_may_have_no_test_data(folder: Path) -> None:
+    text = (folder / "both.yaml").read_text()
+    text = text.replace(f"test: {folder}/count/held_out.tsv", "test: null")
+    (folder / "half.yaml").write_text(text)
+    words = ["--trainer.max_steps", "2", "--task.use", "count", "--trainer.limit_val_batches", "1"]
+    assert main(["fit", "--config", str(folder / "half.yaml"), "--run", str(folder / "half"), *words, "--debug"]) == 0
+    assert {name for name in results_of(folder / "half")["metrics"] if name.startswith("test/count")} == set()
+
+
+def test_a_checkpoint_cannot_have_a_module_imported(run: Path, tmp_path: Path, capsys: Any) -> None:
+    content = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+    content["polyformer"]["settings"]["task"]["init_args"]["tasks"]["mood"] = "antigravity"
+    torch.save(content, tmp_path / "changed.ckpt")
+    assert main(["predict", "--ckpt_path", str(tmp_path / "changed.ckpt")]) == 1
+    assert "refused, since its `task.tasks` are not classes with their options" in capsys.readouterr().err
 
 
 # ---- the mixture
@@ -198,6 +219,8 @@ def test_every_example_comes_once_in_each_of_its_epochs() -> None:
     [
         (["--data.temperature", "0"], "`data.temperature` must be above 0, but is 0.0"),
         (["--data.shares", "{mood: 1}"], "`data.shares` must give a number above 0 for each of mood, count, but is"),
+        (["--data.shares", "{mood: 1, count: 2}", "--data.temperature", "2"], "`data.shares` and `data.temperature` both say"),
+        (["--task.weights", "{mood: 0}"], "`task.weights.mood` must be above 0, but is 0.0"),
         (["--task.weights", "{moo: 1}"], "`task.weights` has moo, but `task.tasks` has mood, count"),
         (["--task.use", "nobody"], "`task.use` has nobody, but `task.tasks` has mood, count"),
         (

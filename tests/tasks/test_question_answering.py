@@ -13,8 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import pytest
 import torch
+import yaml
 
 from polyformer.cli import main
 from polyformer.models import EncoderOnlyOptions
@@ -153,6 +155,24 @@ def test_batches_do_not_change_figures(run: Path, tokens: str) -> None:
     assert json.loads(file.read_text())["metrics"] == pytest.approx(wanted, rel=1e-5)
 
 
+def test_a_part_of_the_validation_gives_a_loss_alone(run: Path, folder: Path) -> None:
+    words = ["--trainer.max_steps", "2", "--trainer.limit_val_batches", "1", "--data.batches.evaluation_tokens", "64"]
+    words += ["--trainer.limit_test_batches", "1", "--training.monitor", "val/loss"]
+    assert main(["fit", "--config", str(run / "config.yaml"), "--run", str(folder / "limited"), *words, "--debug"]) == 0
+    assert set(results_of(folder / "limited")["metrics"]) == {"val/loss", "test/loss"}
+
+
+def test_it_is_a_part_of_several_tasks(run: Path, folder: Path) -> None:
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    task, data = settings["task"], settings["data"]
+    settings["task"] = {"class_path": "MultiTask", "init_args": {"tasks": {"asked": task}}}
+    settings["data"] = {"class_path": "MixedData", "init_args": {"parts": {"asked": data}}}
+    (folder / "several.yaml").write_text(yaml.safe_dump(settings))
+    words = ["--config", str(folder / "several.yaml"), "--run", str(folder / "several"), "--trainer.max_steps", "2"]
+    assert main(["fit", *words, "--debug"]) == 0
+    assert "test/asked/f1" in results_of(folder / "several")["metrics"]
+
+
 def test_mates_do_not_change_an_answer(run: Path) -> None:
     task, _ = load_task(run / "checkpoints" / "best.ckpt")
     alone = [task.answer([line])[0] for line in LINES]
@@ -289,24 +309,13 @@ def test_figures_are_those_of_squad(chosen: list[Any]) -> None:
             rows["places"].append([(0, 0), (0, len(answer))])
             records.append((odds, 0.5, 1, 1))
     examples = [{"second": answer, "label": [(text, 0) for text in references]} for answer, references, *_ in chosen]
-    module = SimpleNamespace(read=lambda name: iter(examples), dataset=lambda name: Whole(rows))
-    task._trainer = SimpleNamespace(datamodule=module)  # type: ignore[assignment]
+    windows = datasets.Dataset.from_dict(rows)
+    task.data = SimpleNamespace(read=lambda name: iter(examples), dataset=lambda name: windows)
     figures = task.measure({"loss": 3.0, "count": 2.0}, records, "val")
     wanted = [100 * sum(case[place] for case in chosen) / len(chosen) for place in (2, 3)]
     assert [figures["exact_match"], figures["f1"]] == pytest.approx(wanted, rel=1e-5)
     defined = figures_by_definition([case[0] for case in chosen], [case[1] for case in chosen])
     assert list(defined) == pytest.approx(wanted, rel=1e-5) and figures["loss"] == 1.5
-    task._trainer = None
-
-
-class Whole:
-    """Rows that are there as a whole, as `dataset[:]`."""
-
-    def __init__(self, rows: dict[str, Any]) -> None:
-        self.rows = rows
-
-    def __getitem__(self, which: slice) -> dict[str, Any]:
-        return self.rows
 
 
 # ---- the best span

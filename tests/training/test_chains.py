@@ -113,6 +113,48 @@ def test_the_encoder_of_a_translator_begins_with_an_encoder_alone(folder: Path, 
     assert all(is_same(given[name], again[name]) for name in pairs)
 
 
+def test_each_side_of_a_translator_keeps_its_tokenizer(folder: Path, first: Path) -> None:
+    """Tables of the same size for other tokens are not taken for each other."""
+    chance = random.Random(6)
+    (folder / "other.txt").write_text("".join(sentence(chance, "fein", "seltsam") + "\n" for _ in range(80)))
+    text = TRANSLATION.replace("TIED", "target").replace("JOINT", "false").replace("FOLDER", str(folder))
+    text = text.replace(f"{folder}/text.txt]", f"{folder}/other.txt]")
+    (folder / "sides.yaml").write_text(text)
+    still = ["--training.optimizer.init_args.lr", "0"]
+    new = fit(folder, "sides.yaml", "sides", "--model.init_from", str(first), *still)
+    assert re.search(r"  target_embedding +[\d,]+ new$", (new / "log.txt").read_text(), re.MULTILINE)
+    again = fit(folder, "sides.yaml", "sides_again", "--model.init_from", str(new), *still)
+    assert {name for name, value in weights(again).items() if is_same(value, weights(new)[name])} == set(weights(new))
+    tokenizers = [load_task(run / "checkpoints" / "last.ckpt")[0].assets.tokenizers for run in (first, new, again)]
+    assert tokenizers[0]["text"].fingerprint == tokenizers[1]["source"].fingerprint == tokenizers[2]["source"].fingerprint
+    assert tokenizers[1]["target"].fingerprint == tokenizers[2]["target"].fingerprint != tokenizers[1]["source"].fingerprint
+
+
+def test_a_head_of_other_labels_begins_anew(folder: Path) -> None:
+    table = (folder / "train.tsv").read_text()
+    (folder / "renamed.tsv").write_text(table.replace("\tgood", "\tgreat"))
+    words = ["--trainer.max_steps", "2", "--data.validation", "null", "--data.test", "null", "--data.train"]
+    given = fit(folder, "small.yaml", "labels", *words, str(folder / "train.tsv"))
+    more = [*words, str(folder / "renamed.tsv"), "--model.init_from", str(given), "--training.optimizer.init_args.lr", "0"]
+    other = weights(fit(folder, "small.yaml", "other_labels", *more))
+    same = weights(fit(folder, "small.yaml", "same_labels", *[word.replace("renamed", "train") for word in more]))
+    assert is_same(same["output.weight"], weights(given)["output.weight"])
+    assert not is_same(other["output.weight"], weights(given)["output.weight"])
+    assert is_same(other["network.embedding.table"], weights(given)["network.embedding.table"])
+
+
+@pytest.mark.parametrize("longest", ["20", "40"])
+def test_learned_places_in_common_are_loaded(folder: Path, longest: str) -> None:
+    words = ["--model.position", "Learned", "--trainer.max_steps", "1", "--training.optimizer.init_args.lr", "0"]
+    given = fit(folder, "small.yaml", f"places_before_{longest}", *words)
+    words += ["--model.init_from", str(given), "--model.max_length", longest]
+    run = fit(folder, "small.yaml", f"places_{longest}", *words)
+    (name,) = (name for name in weights(run) if ".positions." in name)
+    rows = min(int(longest), 32)
+    assert is_same(weights(run)[name][:rows], weights(given)[name][:rows])
+    assert f"the first {rows} of {longest} places of a learned position are loaded" in (run / "log.txt").read_text()
+
+
 def test_differing_keys_are_said(folder: Path, first: Path) -> None:
     words = ["--model.init_from", str(first), "--model.num_heads", "4", "--model.position", "Rotary"]
     words += ["--trainer.max_steps", "1"]
@@ -125,7 +167,7 @@ def test_differing_keys_are_said(folder: Path, first: Path) -> None:
     ("words", "message"),
     [
         (["--model.d_model", "12"], "none of its weights fits this model; network.embedding.table is"),
-        (["--data.tokenizer.path", "other.json"], "is another tokenizer than that of `model.init_from`: leave it out"),
+        (["--data.tokenizer.path", "other.json"], "is another tokenizer than the one that comes with `model.init_from`"),
         (["--model.init_from", "nowhere"], "nowhere: no such checkpoint or run folder"),
         (["--training.tuning.freeze", "[embeding]"], "has embeding, but this model has no such part; did you mean embedding?"),
         (["--training.tuning.freeze", "[encoder.0-2]"], "has encoder.0-2, but the layers of encoder are 0-0"),
@@ -133,6 +175,8 @@ def test_differing_keys_are_said(folder: Path, first: Path) -> None:
         (["--training.tuning.freeze", "[network, pooling, output]"], "leaves nothing to train"),
         (["--training.tuning.unfreeze_every", "3"], "`training.tuning.unfreeze_every` needs `training.tuning.freeze`"),
         (["--training.tuning.layer_decay", "0"], "`training.tuning.layer_decay` must be above 0 and at most 1, but is 0.0"),
+        (["--training.tuning.freeze", "[network, encoder.0]", "--training.tuning.unfreeze_every", "2"], "within network"),
+        (["--training.tuning.low_rank.rank", "2", "--training.averaging.kind", "ema"], "do not go together"),
         (["--training.tuning.low_rank.rank", "-1"], "`training.tuning.low_rank.rank` must be at least 0, but is -1"),
         (["--training.tuning.low_rank", "{rank: 2, layers: [embedding]}"], "(embedding) has no linear layers"),
     ],
@@ -182,6 +226,31 @@ def test_parts_begin_to_train_from_the_top(folder: Path, first: Path) -> None:
         more = ["--training.tuning.unfreeze_every", "2", "--trainer.max_steps", str(steps)]
         run = fit(folder, "small.yaml", f"thawing_{steps}", *words, *more)
         assert frozen(run, first) == (names_in(run, *still) if still else set())
+
+
+def test_a_step_of_several_batches_is_one_step_for_thawing(folder: Path, first: Path) -> None:
+    words = ["--model.init_from", str(first), *MODEL, "--training.tuning.freeze", "[embedding, encoder.0-1]"]
+    words += ["--training.tuning.unfreeze_every", "2", "--trainer.accumulate_grad_batches", "3"]
+    words += ["--trainer.gradient_clip_val", "0.1"]
+    run = fit(folder, "small.yaml", "thawing_accumulated", *words, "--trainer.max_steps", "4")
+    assert frozen(run, first) == names_in(run, "embedding", "stack.blocks.0.")
+
+
+def test_frozen_parts_stay_to_the_bit_in_a_moving_average(folder: Path, first: Path) -> None:
+    words = ["--model.init_from", str(first), *MODEL, "--training.tuning.freeze", "[embedding, encoder.0]"]
+    words += ["--training.averaging.kind", "ema", "--training.averaging.decay", "0.9", "--trainer.max_steps", "9"]
+    run = fit(folder, "small.yaml", "frozen_mean", *words)
+    given, averaged = weights(first, "best"), weights(run, "best")
+    names = names_in(run, "embedding", "stack.blocks.0.")
+    assert names and all(is_same(given[name], averaged[name]) for name in names)
+
+
+def test_differences_train_in_frozen_parts(folder: Path, first: Path) -> None:
+    words = ["--model.init_from", str(first), *MODEL, "--training.tuning.freeze", "[network]", "--trainer.max_steps", "3"]
+    run = fit(folder, "small.yaml", "lora_alone", *words, "--training.tuning.low_rank.rank", "2")
+    moved = {name: value for name, value in weights(run).items() if name.endswith(".0.up")}
+    assert len(moved) == 8 and all(bool(value.any()) for value in moved.values())
+    assert frozen(run, first) == {name for name in names_in(run, "") if "parametrizations" not in name}
 
 
 @pytest.mark.parametrize("way", ["thaw", "low_rank", "layer_decay"])

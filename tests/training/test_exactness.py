@@ -156,6 +156,9 @@ def test_a_rank_may_have_nothing_to_evaluate(tmp_path: Path) -> None:
     assert together == pytest.approx(alone, rel=1e-5)
 
 
-@pytest.mark.parametrize(("monitor", "side"), [("val/bits_per_byte", "min"), ("test/perplexity", "min"), ("val/bleu", "max")])
+@pytest.mark.parametrize(
+    ("monitor", "side"),
+    [("val/bits_per_byte", "min"), ("test/perplexity", "min"), ("val/bleu", "max"), ("val/error/accuracy", "max")],
+)
 def test_the_better_side_of_a_metric(monitor: str, side: str) -> None:
     assert better_side(monitor) == side

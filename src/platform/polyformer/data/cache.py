@@ -130,8 +130,8 @@ def kept_tokenizer(tokenizer: Tokenizer, named: str | None) -> Path:
     """
     if named is not None and Tokenizer.load(named).fingerprint != tokenizer.fingerprint:
         raise ValueError(
-            f"`data.tokenizer.path` ({named}) is another tokenizer than that of `model.init_from`: leave it out, since the "
-            "checkpoint brings its own"
+            f"`data.tokenizer.path` ({named}) is another tokenizer than the one that comes with `model.init_from`, or with the "
+            "first of several parts: leave it out"
         )
     path = cache_folder() / "tokenizers" / f"{tokenizer.fingerprint}.json"
     if not path.is_file():

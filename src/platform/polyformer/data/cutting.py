@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = ["Cut", "TextLimits", "cut_ids", "cut_together"]
 
 Cut = Literal["head", "tail", "both"]
@@ -34,7 +37,7 @@ class TextLimits:
 
     def __post_init__(self) -> None:
         if self.max_length < SHORTEST:
-            raise ValueError(f"`data.limits.max_length` must be at least {SHORTEST}, but is {self.max_length}")
+            raise ValueError(f"the data's `max_length` must be at least {SHORTEST}, but is {self.max_length}")
         if self.stride is not None and not 1 <= self.stride <= self.max_length - 2:
             raise ValueError(
                 f"`data.limits.stride` must be from 1 to {self.max_length - 2} (`max_length` - 2), but is {self.stride}"
@@ -45,6 +48,19 @@ class TextLimits:
     def room(self, texts: int) -> int:
         """How many tokens so many texts may have together, the marks left out."""
         return self.max_length - texts - 1 + (0 if self.stride is None else (self.windows - 1) * self.stride)
+
+    def cost(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places that texts of so many tokens take in a batch, marks included, the windows of long ones summed.
+
+        >>> TextLimits(max_length=5, stride=2).cost(np.array([2, 3, 6])).tolist()
+        [4, 5, 15]
+        """
+        size = self.max_length - 2
+        if self.stride is None:
+            return lengths + 2
+        windows = -(-(lengths - size) // self.stride) + 1
+        cost: NDArray[np.int64] = np.where(lengths > size, windows * self.max_length, lengths + 2)
+        return cost
 
     def windowed(self, ids: Sequence[int]) -> list[Sequence[int]]:
         """The windows that the ids of a text are read in; the last one ends where the text does.

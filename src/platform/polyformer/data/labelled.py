@@ -155,10 +155,11 @@ class LabelledData(ExampleData):
         return {**limits, **target, "validation_share": self.validation_share}
 
     def lengths(self, split: str) -> NDArray[np.int64]:
-        """(N, 1) tokens of each example, the marks included."""
+        """(N, 1) tokens of each example, the marks included, and of a text read in windows those of all of them."""
         table = self.dataset(split).data.table
         texts = [pyarrow.compute.list_value_length(table.column(name)).to_numpy() for name in self.fields]
-        return (np.stack(texts, axis=1).astype(np.int64) + 1).sum(axis=1, keepdims=True) + 1
+        tokens = np.stack(texts, axis=1).astype(np.int64).sum(axis=1, keepdims=True)
+        return self.text_limits.cost(tokens) if self.text_limits.stride else tokens + len(self.fields) + 1
 
     def collate(self, rows: Rows) -> LabelledBatch:
         """Examples as tensors."""

@@ -2,12 +2,13 @@
 
 import difflib
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["check_file", "open_bytes", "read_lines"]
+__all__ = ["check_file", "columns_of", "open_bytes", "read_lines"]
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -24,6 +25,15 @@ def check_file(path: str | Path) -> Path:
         raise ValueError(f"{path}: no such file; there is no folder {folder}")
     nearest = difflib.get_close_matches(path.name, [entry.name for entry in folder.iterdir()], n=1, cutoff=0.5)
     raise ValueError(f"{path}: no such file" + (f"; did you mean {folder / nearest[0]}?" if nearest else ""))
+
+
+def columns_of(line: str) -> list[str]:
+    """The columns of a line, between tabs where there are any and otherwise between spaces, without white space around them.
+
+    >>> columns_of("New York\\tB-LOC "), columns_of("York  I-LOC"), columns_of("\u3000 O")
+    (['New York', 'B-LOC'], ['York', 'I-LOC'], ['\\u3000', 'O'])
+    """
+    return [part.strip() for part in line.split("\t")] if "\t" in line else re.split(" +", line.strip(" "))
 
 
 def open_bytes(path: Path) -> IO[bytes]:

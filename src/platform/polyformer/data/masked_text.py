@@ -3,6 +3,7 @@
 Letters: B batch, L tokens in a row, N rows.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from polyformer.data.labelled import chance
 from polyformer.data.limits import ColumnLimits, Rows
 from polyformer.data.loader import BatchLoader
 from polyformer.data.masking import (
+    FORMAT,
     Ids,
     MaskingSettings,
     OtherDocuments,
@@ -32,11 +34,13 @@ from polyformer.data.masking import (
     word_starts,
 )
 from polyformer.data.pairs import encode_texts
-from polyformer.data.text_data import TextTokenizerSettings
+from polyformer.data.text_data import MEGABYTE, TextTokenizerSettings
 from polyformer.data.text_rows import LabelledBatch, batch_texts
 from polyformer.text import BOS, EOS, PAD, Assets
 
 __all__ = ["MaskedBatch", "MaskedTextData", "masked_batch"]
+
+log = logging.getLogger("polyformer")
 
 SHORTEST = 5  # two texts of one token, and the three marks around them
 SECTION = 2**14  # characters after which a document is cut, before it is known how many tokens they are
@@ -150,7 +154,11 @@ class MaskedTextData(ExampleData):
         """The tokenizer "text"; and the labels "next", for a head that tells whether a text follows another."""
 
         def texts() -> list[str]:
-            return evenly((example["text"] for example in self.examples("train")), self.tokenizer.sample_bytes)[0]
+            found, total = evenly((example["text"] for example in self.examples("train")), self.tokenizer.sample_bytes)
+            held = sum(len(text.encode()) for text in found)
+            if held < total:
+                log.info("tokenizer: made from %.1f of the %.1f MB of training text", held / MEGABYTE, total / MEGABYTE)
+            return found
 
         reading = {"contents": self.contents("train"), "text": self.text, "document": self.document}
         key = {**reading, "section": SECTION, "sample": self.tokenizer.sample_bytes}
@@ -189,7 +197,12 @@ class MaskedTextData(ExampleData):
     def settings(self) -> dict[str, Any]:
         """What the training batches depend on beside files, columns and tokenizers."""
         masking = {f"masking.{name}": value for name, value in vars(self.masking).items()}
-        kinds = {"document": self.document, "max_length": self.max_length, "next_sentence": self.next_sentence}
+        kinds = {
+            "format": FORMAT,
+            "document": self.document,
+            "max_length": self.max_length,
+            "next_sentence": self.next_sentence,
+        }
         return {**kinds, **masking, "validation_share": self.validation_share}
 
     def lengths(self, split: str) -> NDArray[np.int64]:

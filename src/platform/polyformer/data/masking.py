@@ -20,6 +20,8 @@ __all__ = ["Ids", "MaskingSettings", "OtherDocuments", "ending_of", "mask_words"
 Ids = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+FORMAT = 1
+"""To be raised when texts are cut into words or pieces otherwise, since encoded texts are kept."""
 HIDDEN, SWAPPED = 0.8, 0.1  # of the words chosen; the others are shown as they are, and predicted all the same
 TRIES = 16  # draws of another document's text, before one is searched for
 LONGEST_WORD = 20  # tokens; a longer run without a space, as in Thai, is no word, and each of its tokens counts for itself

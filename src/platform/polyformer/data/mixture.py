@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from polyformer.data.batches import Indices
+from polyformer.data.batches import BatchSettings, Indices
 from polyformer.data.loader import BatchLoader, BatchPlan
 from polyformer.data.module import DataModule
 from polyformer.text import Assets, Tokenizer
@@ -56,11 +56,17 @@ class MixedData(DataModule):
         super().__init__(None)
         if not parts:
             raise ValueError("`data.parts` is empty: it must name the data of each part")
+        for name in parts:
+            if not name.isidentifier():
+                raise ValueError(f"`data.parts` has {name!r}, but names must be of letters, digits and _")
         if not temperature > 0.0:
             raise ValueError(f"`data.temperature` must be above 0, but is {temperature}")
         if shares is not None and (set(shares) != set(parts) or not all(share > 0.0 for share in shares.values())):
             raise ValueError(f"`data.shares` must give a number above 0 for each of {', '.join(parts)}, but is {shares}")
+        if shares is not None and temperature != 1.0:
+            raise ValueError("`data.shares` and `data.temperature` both say how parts are mixed: leave one out")
         self.parts, self.temperature, self.shares = parts, temperature, shares
+        self.batches = BatchSettings(workers=max(part.batches.workers for part in parts.values()))
 
     def make_assets(self) -> Assets:
         """The first part's tokenizer, and every part's labels under the part's name."""
@@ -77,9 +83,9 @@ class MixedData(DataModule):
         for name, part in self.parts.items():
             part.use_assets(part_assets(assets, name))
 
-    def adopt(self, tokenizer: Tokenizer) -> None:
+    def adopt(self, tokenizer: Tokenizer, target: Tokenizer | None = None) -> None:
         for part in self.parts.values():
-            part.adopt(tokenizer)
+            part.adopt(tokenizer, target)
 
     def contents(self, split: str) -> list[str] | None:
         """What all parts have of a split; None where none has any."""
@@ -94,19 +100,23 @@ class MixedData(DataModule):
 
     def settings(self) -> dict[str, Any]:
         """What decides the mixture, and every part's own."""
+        together = {"accumulated": self._together()}
         own = {f"parts.{name}.{key}": value for name, part in self.parts.items() for key, value in part.data_settings().items()}
-        return {**own, "temperature": self.temperature, "shares": self.shares}
+        return {**own, **together, "temperature": self.temperature, "shares": self.shares}
+
+    def _together(self) -> int:
+        """How many batches make up an optimizer step."""
+        return 1 if self.trainer is None else int(self.trainer.accumulate_grad_batches)
 
     def training_plan(self, world: int) -> "MixedPlan":
         """The parts' plans, mixed; consecutive batches that make up one optimizer step are of one part."""
         for part in self.parts.values():
             part.seed = self.seed
         plans = [part.training_plan(world) for part in self.parts.values()]
-        together = 1 if self.trainer is None else int(self.trainer.accumulate_grad_batches)
         chosen = [len(plan) ** (1.0 / self.temperature) for plan in plans]
         if self.shares is not None:
             chosen = [self.shares[name] for name in self.parts]
-        return MixedPlan(plans, chosen, self.seed, together)
+        return MixedPlan(plans, chosen, self.seed, self._together())
 
     def training_source(self) -> "_Rows":
         """The parts' rows, found by the numbers of the mixed plan."""
@@ -119,7 +129,7 @@ class MixedData(DataModule):
         return PartBatch(name, self.parts[name].prepare_training({**rows, "index": local}, its_epoch))
 
     def evaluation_loader(self, split: str) -> Any:
-        """Everything that the parts have of a split, one part after the other."""
+        """Everything that the parts have of a split, a batch of each in turn."""
         loaders = {}
         for name, part in self._having(split):
             part.trainer = self.trainer
@@ -224,7 +234,7 @@ class _Loaded:
 
 
 class _InTurn:
-    """The evaluation batches of all parts."""
+    """The evaluation batches of all parts, one of each in turn as long as there are any."""
 
     def __init__(self, loaders: Mapping[str, BatchLoader]) -> None:
         self.loaders = loaders
@@ -233,9 +243,15 @@ class _InTurn:
         return sum(map(len, self.loaders.values()))
 
     def __iter__(self) -> Iterator[PartBatch | None]:
-        for name, loader in self.loaders.items():
-            for batch in loader:
-                yield None if batch is None else PartBatch(name, batch)
+        left = {name: iter(loader) for name, loader in self.loaders.items()}
+        while left:
+            for name in list(left):
+                try:
+                    batch = next(left[name])
+                except StopIteration:
+                    del left[name]
+                else:
+                    yield None if batch is None else PartBatch(name, batch)
 
 
 def part_assets(assets: Assets, name: str) -> Assets:

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, Protocol
@@ -132,8 +133,12 @@ class DataModule(lightning.LightningDataModule, ABC):
         self._assets = assets
         self._splits.clear()
 
-    def adopt(self, tokenizer: Tokenizer) -> None:
+    def adopt(self, tokenizer: Tokenizer, target: Tokenizer | None = None) -> None:
         """Reads text by a given tokenizer instead of making one, while labels are still found in the data.
+
+        Args:
+            tokenizer: of what is read.
+            target: of what is written, where that is another text.
 
         Raises:
             ValueError: If the user has named another one.
@@ -234,8 +239,8 @@ class DataModule(lightning.LightningDataModule, ABC):
 
 
 def class_source(kind: type) -> str:
-    """The code of a class, so that what it made is made anew when it changes."""
+    """The code of a class and of the module it is in, so that what it made is made anew when they change."""
     try:
-        return inspect.getsource(kind)
-    except (OSError, TypeError):  # typed into an interactive session
+        return inspect.getsource(kind) + inspect.getsource(sys.modules[kind.__module__])
+    except (KeyError, OSError, TypeError):  # typed into an interactive session
         return ""

@@ -160,14 +160,15 @@ class PairData(ExampleData):
             return Assets({"source": shared, "target": shared})
         return Assets({side: self._train_tokenizer(settings, [side]) for side in ("source", "target")})
 
-    def adopt(self, tokenizer: Tokenizer) -> None:
-        """The given tokenizer becomes that of the source side, and of the target side too where both have one."""
+    def adopt(self, tokenizer: Tokenizer, target: Tokenizer | None = None) -> None:
+        """The first becomes that of the source side; where the second is not given, of the target side too if it is joint."""
         settings = self.tokenizer
-        source = str(kept_tokenizer(tokenizer, settings.path))
-        target = settings.target_path
-        if target is None and not settings.joint:
-            target = str(kept_tokenizer(self._train_tokenizer(settings.plain(), ["target"]), None))
-        self.tokenizer = replace(settings, path=source, target_path=target)
+        source, other = str(kept_tokenizer(tokenizer, settings.path)), settings.target_path
+        if target is not None:
+            other = str(kept_tokenizer(target, settings.target_path))
+        elif other is None and not settings.joint:
+            other = str(kept_tokenizer(self._train_tokenizer(settings.plain(), ["target"]), None))
+        self.tokenizer = replace(settings, path=source, target_path=other)
 
     def _train_tokenizer(self, settings: TokenizerSettings, sides: list[str]) -> Tokenizer:
         def texts() -> Iterator[str]:

@@ -98,5 +98,7 @@ def text_batches(examples: Sequence[Texts], limits: TextLimits | None = None, to
     [[2, 0, 1]]
     """
     lengths = np.array([sum(map(len, texts)) + len(texts) + 1 for texts in examples])
+    if limits is not None and limits.stride is not None:
+        lengths = limits.cost(lengths - 2)
     for batch in TokenBatches(lengths, tokens=tokens, shuffle=False).plan(0):
         yield batch_texts([examples[at] for at in batch], batch.tolist(), limits=limits)

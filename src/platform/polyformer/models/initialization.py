@@ -4,7 +4,7 @@ Embeddings and positions start in their own modules; this is about the linear la
 """
 
 from collections import Counter
-from typing import Literal
+from typing import Literal, TypeVar
 
 from torch import nn
 
@@ -12,11 +12,12 @@ from polyformer.nn import Residual
 
 __all__ = ["InitializationName", "initialize"]
 
+M = TypeVar("M", bound=nn.Module)
 InitializationName = Literal["xavier", "gpt2", "torch"]
 
 
-def initialize(model: nn.Module, name: InitializationName) -> None:
-    """Gives every linear layer its first weights, and zero to its bias.
+def initialize(model: M, name: InitializationName) -> M:
+    """Gives every linear layer of a model its first weights, and zero to its bias; returns the model.
 
     "xavier": uniform with variance 2 / (fan in + fan out) (Glorot and Bengio 2010); a packed matrix counts as one, as in
     torch. "gpt2": normal with standard deviation 0.02, the last layer of each residual branch divided by the square root
@@ -27,7 +28,7 @@ def initialize(model: nn.Module, name: InitializationName) -> None:
         name: Which recipe.
     """
     if name == "torch":
-        return
+        return model
     branches = Counter(stack_of(path) for path, module in model.named_modules() if isinstance(module, Residual))
     for path, module in model.named_modules():
         if not isinstance(module, nn.Linear):
@@ -39,6 +40,7 @@ def initialize(model: nn.Module, name: InitializationName) -> None:
             nn.init.normal_(module.weight, std=0.02 / branches[stack_of(path)] ** 0.5 if ends_branch else 0.02)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
+    return model
 
 
 def stack_of(path: str) -> str:

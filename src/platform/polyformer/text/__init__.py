@@ -5,6 +5,7 @@ from polyformer.text.dropout import SubwordDropout
 from polyformer.text.settings import KINDS, Kind, TokenizerSettings
 from polyformer.text.tokenizer import BOS, DROPOUT_KINDS, EOS, PAD, SPECIALS, UNK, Tokenizer
 from polyformer.text.train import train_tokenizer
+from polyformer.text.words import WORD
 
 __all__ = [
     "BOS",
@@ -14,6 +15,7 @@ __all__ = [
     "PAD",
     "SPECIALS",
     "UNK",
+    "WORD",
     "Assets",
     "Kind",
     "SubwordDropout",

@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EMAWeightAveraging, WeightAveraging
+from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor
 
 __all__ = ["CheckpointMean", "MovingMean", "StepMean"]
@@ -25,15 +25,18 @@ class _InPlaceOfWeights(WeightAveraging):
         """Nothing: the last checkpoint, which is saved after this, holds weights and mean."""
 
 
-class MovingMean(_InPlaceOfWeights, EMAWeightAveraging):
-    """An exponential moving average of the weights after every step.
+class MovingMean(_InPlaceOfWeights):
+    """An exponential moving average of the weights after every step; of weights that stay, it is those to the bit.
 
     Args:
         decay: What is left of the average at each step.
     """
 
     def __init__(self, decay: float) -> None:
-        super().__init__(decay=decay)
+        def average(mean: Tensor, now: Tensor, _: Any) -> Tensor:
+            return torch.lerp(mean, now, 1.0 - decay) if mean.is_floating_point() else now
+
+        super().__init__(avg_fn=average)
 
 
 class StepMean(_InPlaceOfWeights):

@@ -218,6 +218,10 @@ def check_classes(settings: dict[str, Any], where: str) -> None:
     for key in ("task", "data"):
         if not isinstance(settings.get(key), dict) or "class_path" not in settings[key]:
             raise ValueError(f"{where}: refused, since its `{key}` is not a class with its options")
+    for key, name in (("task", "tasks"), ("data", "parts")):  # a bare name in these would be looked for by importing it
+        several = (settings[key].get("init_args") or {}).get(name)
+        if isinstance(several, dict) and not all(isinstance(one, dict) and "class_path" in one for one in several.values()):
+            raise ValueError(f"{where}: refused, since its `{key}.{name}` are not classes with their options")
     for key, value in _strings(settings):
         is_class = key == "class_path"
         if is_class and not _is_ours(value, allowed):

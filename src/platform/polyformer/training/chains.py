@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from polyformer.data import DataModule
+from polyformer.nn import Learned
 from polyformer.text import Assets
 from polyformer.training.checkpoints import find_checkpoint, read_checkpoint
 from polyformer.training.low_rank import merge_differences
@@ -22,6 +23,8 @@ FREE = {
     "word_dropout",
 }  # fmt: skip
 """Keys of `model:` that weights do not depend on."""
+OUTPUTS = ("network.target_embedding.", "network.output.")
+"""What is about the tokens that a network writes."""
 ROLES = ("text", "source")
 """The tokenizer of what an encoder reads, by the role it has in one task or another."""
 
@@ -42,7 +45,7 @@ class Beginning:
     def give_tokenizer(self, data: DataModule) -> None:
         """Has data read by the tokenizer of the checkpoint, since its embeddings mean nothing without it."""
         if self.role is not None:
-            data.adopt(self.assets.tokenizers[self.role])
+            data.adopt(self.assets.tokenizers[self.role], self.assets.tokenizers.get("target"))
 
     def give_weights(self, task: Task) -> None:
         """Copies all weights that the task has by name and shape, and reports what became of each part.
@@ -53,17 +56,30 @@ class Beginning:
         self._check_tokenizer(task)
         for key, mine, theirs in self._differences(task):
             log.warning("`model.%s` is %s here, but %s in %s, which the weights were made for", key, mine, theirs, self.path)
-        given = renamed(merge_differences(self.content["state_dict"]), task.state_dict())
         own = task.state_dict()
+        given = self._meant(renamed(merge_differences(self.content["state_dict"]), own), task)
         fitting = {name for name, value in own.items() if name in given and given[name].shape == value.shape}
         if not any(own[name].dim() > 1 for name in fitting):
             raise ValueError(f"`model.init_from` {self.path}: none of its weights fits this model; {self._advice(own, given)}")
         with torch.no_grad():
-            for name in fitting:
+            for name in reversed([name for name in own if name in fitting]):  # of tied tables the embedding is copied last
                 own[name].copy_(given[name])
+            for name, part in task.named_modules():
+                if isinstance(part, Learned):
+                    _copy_rows(own.get(f"{name}.table"), given.get(f"{name}.table"))
         log.info("begun with the weights of %s (step %d):", self.path, self.content.get("global_step", 0))
         for line in report(own, given, fitting):
             log.info("  %s", line)
+
+    def _meant(self, given: dict[str, Any], task: Task) -> dict[str, Any]:
+        """The weights that mean the same here: no output for other tokens, and no head for other labels."""
+        pairs = [[assets.tokenizers.get(role) for role in ("target", *ROLES)] for assets in (self.assets, task.assets)]
+        theirs, mine = (next((found for found in side if found is not None), None) for side in pairs)
+        if theirs is not None and mine is not None and theirs.fingerprint != mine.fingerprint:
+            given = {name: value for name, value in given.items() if not name.startswith(OUTPUTS)}
+        if (self.assets.labels, self.assets.numbers.get("number")) != (task.assets.labels, task.assets.numbers.get("number")):
+            given = {name: value for name, value in given.items() if name.startswith("network.")}
+        return given
 
     def _check_tokenizer(self, task: Task) -> None:
         mine = next((task.assets.tokenizers[role] for role in ROLES if role in task.assets.tokenizers), None)
@@ -105,6 +121,15 @@ def renamed(given: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
                     new = here + name.removeprefix(there)
         names[name] = new
     return {new: given[name] for name, new in names.items()}
+
+
+def _copy_rows(own: Tensor | None, given: Tensor | None) -> None:
+    """Takes over the places that two tables of positions have in common, where one has more than the other."""
+    if own is None or given is None or own.shape == given.shape or own.shape[1:] != given.shape[1:]:
+        return
+    rows = min(len(own), len(given))
+    own[:rows].copy_(given[:rows])
+    log.info("the first %d of %d places of a learned position are loaded", rows, len(own))
 
 
 def report(own: dict[str, Tensor], given: dict[str, Tensor], fitting: set[str]) -> list[str]:

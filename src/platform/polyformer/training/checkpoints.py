@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -80,6 +81,7 @@ class Checkpoints(Callback):
         self.save_every, self.keep = save_every, keep
         self.ranking: list[tuple[float, int]] = []
         self.best_metrics: dict[str, float] = {}
+        self.draw_best: Callable[[], dict[str, Any]] = dict
         self.validated_step = -1
         self._saved_step = -1
 
@@ -95,6 +97,9 @@ class Checkpoints(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.ranking = [(value, step) for value, step in state_dict["ranking"]]
         self.validated_step, self.best_metrics = state_dict["validated_step"], state_dict["best_metrics"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved_step = trainer.global_step  # what a resumed run begins with is saved
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         step = trainer.global_step
@@ -118,7 +123,7 @@ class Checkpoints(Callback):
         self.validated_step = step
         self.ranking = sorted([*before, (metrics[self.monitor], step)], key=self._order)[: self.keep]
         if self.best is not None and self.best[1] == step:
-            self.best_metrics = metrics
+            self.best_metrics, self.draw_best = metrics, cast(Any, pl_module).draw
         self._save(trainer, before)
 
     def is_better(self, value: float) -> bool:

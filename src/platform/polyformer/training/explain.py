@@ -19,7 +19,7 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
         classes_for: The names of the classes that the value of a key may name.
     """
     text, keys = str(error), _keys(defaults)
-    if match := re.search(r"^ *- (`.+)$", text, re.MULTILINE):  # ours, among what other types of the value would have needed
+    if match := re.search(r"^ *- (.*`.+)$", text, re.MULTILINE):  # ours, among what other types of the value would have needed
         return UsageError(match[1])
     if match := re.search(r"unrecognized arguments: --([^\s=]+)", text):
         return UsageError(f"unknown key --{match[1]}{nearest(match[1], keys)}")

@@ -194,7 +194,8 @@ class Fitting:
         results = self._results(task, trainer, meter, {**checkpoints.best_metrics, **self._test(trainer, task)})
         if trainer.is_global_zero:
             self.run.write_results(results)
-            self.run.write_pictures(task.draw())
+            is_tested = self.data.contents("test") is not None
+            self.run.write_pictures(task.draw() if is_tested else checkpoints.draw_best())
             for mean in means:
                 mean.clean()
         return results
@@ -208,7 +209,7 @@ class Fitting:
         better = checkpoints.is_better(task.metrics[checkpoints.monitor])
         log.info("mean of the %s %d: %s", averaging.kind, len(averaging.kept), "kept as best" if better else "not better")
         if better:
-            checkpoints.best_metrics = task.metrics
+            checkpoints.best_metrics, checkpoints.draw_best = task.metrics, task.draw
             trainer.save_checkpoint(self.run.checkpoints / "best.ckpt")
 
     def _test(self, trainer: Trainer, task: Task) -> dict[str, float]:
@@ -258,7 +259,8 @@ def count_parameters(task: Task) -> str:
 
 def better_side(monitor: str) -> str:
     """Losses, perplexities, bits and errors should fall; everything else should rise."""
-    return "min" if any(word in monitor for word in ("loss", "perplexity", "bits", "error", "rmse")) else "max"
+    name = monitor.rpartition("/")[2]
+    return "min" if any(word in name for word in ("loss", "perplexity", "bits", "error", "rmse")) else "max"
 
 
 class Patience(EarlyStopping):

@@ -23,7 +23,7 @@ class LowRank:
         rank: Of the difference; 0: none is added.
         scale: What the difference is multiplied with, alpha / rank in the paper.
         layers: Parts whose linear layers get one, as in `freeze`, or what layers are called wherever they occur (`project`,
-            `output`, `inner`, `outer`).
+            `inner`, `outer`).
 
     Raises:
         ValueError: For a rank below 0.

@@ -27,7 +27,7 @@ def find_parts(task: nn.Module, name: str, key: str) -> dict[str, nn.Module]:
     if layers is not None:
         found = find_parts(task, layers["stack"], key)
         return {full: block for stack in found for full, block in _layers(task, stack, layers, key).items()}
-    modules = dict(task.named_modules())
+    modules = dict(task.named_modules(remove_duplicate=False))  # a tied part has several names
     aliases = [name, "stack"] if name == "encoder" else [name]
     for full in [f"{place}{alias}" for alias in aliases for place in ("network.", "")]:
         if full in modules:

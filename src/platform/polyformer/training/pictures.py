@@ -12,7 +12,8 @@ from torchmetrics.functional.classification import multiclass_confusion_matrix
 __all__ = ["confusion_picture"]
 
 INCHES_PER_CLASS, SMALLEST, LARGEST = 0.45, 3.5, 14.0
-MOST_NUMBERED = 25  # classes up to which counts are written into the cells
+MOST_NUMBERED, MOST_NAMED = 25, 60  # classes up to which counts are written into the cells, and names beside them
+LONGEST_NAME = 30  # characters
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "SimHei", "PingFang SC")
 """The first that is there, and those after it for characters that it lacks."""
 
@@ -37,17 +38,19 @@ def confusion_picture(chosen: Tensor, target: Tensor, names: Sequence[str]) -> A
     from matplotlib.figure import Figure
     from matplotlib.font_manager import get_font_names
 
-    known = set(get_font_names())
+    known, shown = set(get_font_names()), [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in names]
     table = multiclass_confusion_matrix(chosen, target, len(names))  # (C, C)
     shares = table / table.sum(dim=1, keepdim=True).clamp(min=1)
     side = min(max(SMALLEST, 1.5 + INCHES_PER_CLASS * len(names)), LARGEST)
-    with rc_context({"font.family": [font for font in FONTS if font in known] or ["sans-serif"]}):
+    fonts = [font for font in FONTS if font in known] or ["sans-serif"]
+    with rc_context({"font.family": fonts, "text.parse_math": False}):
         figure = Figure(figsize=(side + 1.0, side), layout="constrained", dpi=150)
         axes = figure.add_subplot()
         image = axes.imshow(shares.numpy(), cmap="Blues", vmin=0.0, vmax=1.0)
         axes.set(xlabel="predicted", ylabel="true", title=f"{int(table.trace()):,} of {len(target):,} right")
-        axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
-        axes.set_yticks(range(len(names)), names)
+        if len(names) <= MOST_NAMED:
+            axes.set_xticks(range(len(names)), shown, rotation=45, ha="right", rotation_mode="anchor")
+            axes.set_yticks(range(len(names)), shown)
         for row, counts in enumerate(table.tolist() if len(names) <= MOST_NUMBERED else []):
             for column, count in enumerate(counts):
                 colour = "white" if shares[row, column] > 0.5 else "black"

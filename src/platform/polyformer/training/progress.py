@@ -80,7 +80,7 @@ class Meter(Callback):
         rate = (tokens - self._mark[1]) / max(1e-9, seconds - self._mark[0])
         self._mark = (seconds, tokens)
         metrics = {
-            "train/loss": sums["loss"] / sums["count"],
+            **{f"train/{name}": value for name, value in task.trained(sums).items()},
             "train/learning_rate": task.learning_rate,
             "train/tokens_per_second": rate,
             "tokens": float(tokens),

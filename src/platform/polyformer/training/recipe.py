@@ -90,6 +90,9 @@ class Recipe:
         save_every: Write `last.ckpt` every so many steps, beside every validation; None: only then.
         keep: Number of best checkpoints kept, under `checkpoints/`.
         tuning: How weights that were trained before are trained on.
+
+    Raises:
+        ValueError: For averages of differences of low rank.
     """
 
     optimizer: OptimizerFactory = FusedAdamW
@@ -101,6 +104,13 @@ class Recipe:
     save_every: int | None = None
     keep: int = 1
     tuning: Tuning = field(default_factory=Tuning)
+
+    def __post_init__(self) -> None:
+        if self.tuning.low_rank.rank and self.averaging.kind != "none":
+            raise ValueError(
+                f"`training.averaging.kind` {self.averaging.kind} and `training.tuning.low_rank` do not go together: means of "
+                "factors are not those of their products"
+            )
 
 
 def parameter_groups(module: nn.Module, decayed: Decayed = "matrices", layer_decay: float = 1.0) -> list[dict[str, Any]]:
@@ -116,7 +126,8 @@ def parameter_groups(module: nn.Module, decayed: Decayed = "matrices", layer_dec
     groups: dict[tuple[int, str], list[nn.Parameter]] = {}
     depths = layer_depths(module) if layer_decay < 1.0 else {}
     for name, parameter in module.named_parameters():
-        kind = "matrices" if name in linear else "tables" if parameter.dim() > 1 else "vectors"
+        tuned = name.endswith((".weight.0.down", ".weight.0.up"))  # a difference of low rank decays as its matrix would
+        kind = "matrices" if name in linear else "differences" if tuned else "tables" if parameter.dim() > 1 else "vectors"
         if parameter.requires_grad:
             groups.setdefault((depths.get(name, 0), kind), []).append(parameter)
     whole = {"matrices": ("tables", "vectors"), "matrices_and_embeddings": ("vectors",), "all": ()}[decayed]

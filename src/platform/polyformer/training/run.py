@@ -2,6 +2,7 @@
 
 import csv
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,9 @@ class RunFolder:
         """Writes figures to `pictures/NAME.png`."""
         for name, figure in pictures.items():
             (self.path / "pictures").mkdir(exist_ok=True)
-            figure.savefig(self.path / "pictures" / f"{name}.png")
+            with warnings.catch_warnings():  # for each character that no font here has
+                warnings.simplefilter("ignore", UserWarning)
+                figure.savefig(self.path / "pictures" / f"{name}.png")
 
 
 class MetricsFile(Logger):

@@ -62,6 +62,7 @@ class Task(LightningModule):
         self.shown: list[str] = []
         self.example = ""
         self.draw: Callable[[], dict[str, Any]] = dict
+        self.data: Any = None  # what is being measured, for tasks that need more of it than records
         self._given_options: list[dict[str, Any]] = []
         self._step_count = torch.zeros(())
         self._train_sums: dict[str, Tensor] = {}
@@ -80,8 +81,15 @@ class Task(LightningModule):
             training: Whether a model is to be trained with them, or used.
 
         Raises:
-            ValueError: Naming both keys.
+            ValueError: Naming both keys; from here, for texts that are longer than the position can tell.
         """
+        limits: Any = getattr(data, "text_limits", None)
+        limit = None if limits is None else options.position(options.shape(causal=False)).limit
+        if limit is not None and limits.max_length > limit:
+            raise ValueError(
+                f"the data's `max_length` ({limits.max_length}) must not be above `model.max_length` ({limit}), since the "
+                "position has no more places"
+            )
 
     def accept(self, data: Any) -> None:
         """Looks at the loaded data before training.
@@ -106,6 +114,10 @@ class Task(LightningModule):
             records: Those of :meth:`evaluate`, over all ranks, in the order of the examples, each example once.
             split: "val" or "test".
         """
+        return {"loss": sums["loss"] / sums["count"]}
+
+    def trained(self, sums: dict[str, float]) -> dict[str, float]:
+        """What is logged of training, from the sums of the steps since it was last."""
         return {"loss": sums["loss"] / sums["count"]}
 
     def signatures(self) -> dict[str, str]:
@@ -180,7 +192,8 @@ class Task(LightningModule):
         for parameter in self.parameters():
             if parameter.grad is not None:
                 parameter.grad.mul_(factor)
-        self.learning_rate = float(optimizer.param_groups[0]["lr"])  # after the step the scheduler has set the next one
+        group = optimizer.param_groups[0]
+        self.learning_rate = float(group["lr"]) / group.get("rate", 1.0)  # after the step the scheduler sets the next one
 
     def configure_optimizers(self) -> Any:
         optimizer = self.recipe.optimizer(parameter_groups(self, self.recipe.decayed, self.recipe.tuning.layer_decay))
@@ -232,6 +245,7 @@ class Task(LightningModule):
         records = [record for _, record in sorted(gathered, key=lambda pair: pair[0])]
         if not sums.get("count"):
             raise ValueError(f"the {split} split has no examples")
+        self.data = self.trainer.datamodule  # type: ignore[attr-defined]
         metrics = self.measure(sums, records, split)
         self.metrics = {f"{split}/{name}": float(value) for name, value in metrics.items()}
         self.log_dict(self.metrics, logger=False)  # for lightning's callbacks, which round to float32
