@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import random
 import re
 import string
@@ -236,13 +235,10 @@ def test_an_answer_that_is_cut_off_is_none() -> None:
     assert [len(ids) for ids in rows["text"]] == [5, 5, 5, 1]
 
 
-def test_answers_of_real_corpora() -> None:
-    folder = Path(os.environ.get("POLYFORMER_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"no corpora at {folder}; set POLYFORMER_DATA to their folder")
+def test_answers_of_real_corpora(corpora: Path) -> None:
     for language in ("en", "de"):
         data = data_for(max_length=3000, stride=1000)
-        examples = list(QuestionData(str(folder / "xquad" / f"xquad.{language}.json.gz")).read("train"))
+        examples = list(QuestionData(str(corpora / "xquad" / f"xquad.{language}.json.gz")).read("train"))
         assert len(examples) == 1190
         same = 0
         for example in examples[::10]:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -174,14 +173,11 @@ def test_a_span_across_two_rows_is_one() -> None:
     assert figures["f1"] == figures["precision"] == figures["recall"] == 0.5 and figures["accuracy"] == 0.8
 
 
-def test_sentences_of_real_corpora(tmp_path: Path) -> None:
-    folder = Path(os.environ.get("POLYFORMER_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"no corpora at {folder}; set POLYFORMER_DATA to their folder")
-    english = list(TaggingData(str(folder / "conll2003" / "eng.testb.gz")).read("train"))
+def test_sentences_of_real_corpora(corpora: Path, tmp_path: Path) -> None:
+    english = list(TaggingData(str(corpora / "conll2003" / "eng.testb.gz")).read("train"))
     assert (len(english), sum(len(example["text"].split(" ")) for example in english)) == (3453, 46435)
     assert sum(len(find_spans(example["label"].split(" "))) for example in english) == 5648  # as in the shared task's paper
-    web = list(TaggingData(str(folder / "ud-english-ewt" / "en_ewt-ud-test.conllu.gz"), word=1, label=3).read("train"))
+    web = list(TaggingData(str(corpora / "ud-english-ewt" / "en_ewt-ud-test.conllu.gz"), word=1, label=3).read("train"))
     assert len(web) == 2077 and len({label for example in web for label in example["label"].split(" ")}) == 17
 
 

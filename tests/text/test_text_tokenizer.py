@@ -31,16 +31,6 @@ TEXTS = ["the cat sat on the mat, and the dog sat on the cat.", "Ein Hund l\u00e
 EXACT = ("bpe", "byte_bpe", "unigram", "byte")
 
 
-@pytest.fixture(scope="module")
-def corpora() -> Path:
-    """The folder of real corpora; tests that ask for it are skipped where it is absent."""
-    default = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    folder = Path(os.environ.get("POLYFORMER_DATA", default))
-    if not folder.is_dir():
-        pytest.skip(f"no corpora at {folder}; set POLYFORMER_DATA to their folder")
-    return folder
-
-
 def make(kind: str, texts: list[str] = TEXTS, vocab_size: int = 340, min_frequency: int = 1) -> Tokenizer:
     settings = TokenizerSettings(kind=kind, vocab_size=vocab_size, min_frequency=min_frequency)  # type: ignore[arg-type]
     return train_tokenizer(texts, settings, progress=False)
