@@ -3,7 +3,6 @@
 Letters: B batch, L tokens in a row, N rows.
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from polyformer.data.batches import BatchSettings
 from polyformer.data.cache import EncodedDataset, cached_tokenizer, file_digest
-from polyformer.data.documents import Document, DocumentKind, cut, evenly, expand, read_documents
+from polyformer.data.documents import Document, DocumentKind, cut, expand, read_documents
 from polyformer.data.examples import ExampleData
 from polyformer.data.labelled import chance
 from polyformer.data.limits import ColumnLimits, Rows
@@ -34,13 +33,11 @@ from polyformer.data.masking import (
     word_starts,
 )
 from polyformer.data.pairs import encode_texts
-from polyformer.data.text_data import MEGABYTE, TextTokenizerSettings
+from polyformer.data.text_data import TextTokenizerSettings
 from polyformer.data.text_rows import LabelledBatch, batch_texts
 from polyformer.text import BOS, EOS, PAD, Assets
 
 __all__ = ["MaskedBatch", "MaskedTextData", "masked_batch"]
-
-log = logging.getLogger("polyformer")
 
 SHORTEST = 5  # two texts of one token, and the three marks around them
 SECTION = 2**14  # characters after which a document is cut, before it is known how many tokens they are
@@ -154,11 +151,7 @@ class MaskedTextData(ExampleData):
         """The tokenizer "text"; and the labels "next", for a head that tells whether a text follows another."""
 
         def texts() -> list[str]:
-            found, total = evenly((example["text"] for example in self.examples("train")), self.tokenizer.sample_bytes)
-            held = sum(len(text.encode()) for text in found)
-            if held < total:
-                log.info("tokenizer: made from %.1f of the %.1f MB of training text", held / MEGABYTE, total / MEGABYTE)
-            return found
+            return self.tokenizer.sampled(example["text"] for example in self.examples("train"))
 
         reading = {"contents": self.contents("train"), "text": self.text, "document": self.document}
         key = {**reading, "section": SECTION, "sample": self.tokenizer.sample_bytes}

@@ -1,7 +1,7 @@
 """Running text, for language models: from files to windows of tokens."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -44,6 +44,19 @@ class TextTokenizerSettings(TokenizerSettings):
     def sample_bytes(self) -> int:
         """The same in bytes."""
         return max(1, round(self.sample_megabytes * MEGABYTE))
+
+    def sampled(self, texts: Iterable[str]) -> list[str]:
+        """The part of the texts that a tokenizer is made from; how much of the whole it is, is written to the log."""
+        found, total = evenly(texts, self.sample_bytes)
+        held = sum(len(text.encode()) for text in found)
+        if held < total:
+            log.info(
+                "tokenizer: made from %.1f of the %.1f MB of training text (data.tokenizer.sample_megabytes: %g)",
+                held / MEGABYTE,
+                total / MEGABYTE,
+                self.sample_megabytes,
+            )
+        return found
 
     def plain(self) -> TokenizerSettings:
         """The settings of the tokenizer itself."""
@@ -128,17 +141,8 @@ class TextData(DataModule):
         return Assets({"text": cached_tokenizer(self.sample, self.tokenizer.plain(), key)})
 
     def sample(self) -> list[str]:
-        """The text that the tokenizer is made from; how much of the whole is written to the log."""
-        texts, total = evenly((piece.text for piece in self.pieces("train")), self.tokenizer.sample_bytes)
-        held = sum(len(text.encode()) for text in texts)
-        if held < total:
-            log.info(
-                "tokenizer: made from %.1f of the %.1f MB of training text (data.tokenizer.sample_megabytes: %g)",
-                held / MEGABYTE,
-                total / MEGABYTE,
-                self.tokenizer.sample_megabytes,
-            )
-        return texts
+        """The text that the tokenizer is made from."""
+        return self.tokenizer.sampled(piece.text for piece in self.pieces("train"))
 
     def pieces(self, split: str) -> Iterator[Piece]:
         """The documents of a split, the long ones cut."""
