@@ -6,7 +6,9 @@ Letters: B batch, L tokens, D model, F inner width.
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from polyformer.nn.dropout import Dropout, relu_dropout
@@ -46,7 +48,41 @@ class FeedForward(nn.Module):
             # Flat: the 3-D result of a linear layer is a view, and autograd copies a view that is overwritten.
             inner = self.inner(x.flatten(0, -2))  # (B L, F)
             return self.outer(relu_dropout(inner, self.dropout.active)).view(x.shape)  # (B, L, D)
+        if self.dropout.active == 0.0:
+            return gelu_linear(self.inner(x), self.outer.weight, self.outer.bias)
         return self.outer(self.dropout(F.gelu(self.inner(x))))
+
+
+def gelu_linear(inner: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``linear(gelu(inner))``, which keeps ``inner`` alone for the backward pass and computes its gelu again there.
+
+    Half the memory of the widest tensors of a model, for an elementwise pass more.
+
+    Args:
+        inner: (..., F) activations.
+        weight: (D, F) matrix.
+        bias: (D,).
+    """
+    out: Tensor = _GeluLinear.apply(inner, weight, bias)
+    return out
+
+
+class _GeluLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inner: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(inner, weight)
+        return F.linear(F.gelu(inner), weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:  # type: ignore[no-untyped-def]
+        inner, weight = ctx.saved_tensors
+        wide = inner.flatten(0, -2)  # (N, F)
+        flat = gradient.to(inner.dtype).flatten(0, -2)  # (N, D), of the activations' type also where the forward was autocast
+        passed = torch.ops.aten.gelu_backward(flat @ weight.to(flat.dtype), wide).view(inner.shape)
+        _, wants_weight, wants_bias = ctx.needs_input_grad  # not where they are frozen
+        weight_gradient = (flat.t() @ F.gelu(wide)).to(weight.dtype) if wants_weight else None
+        return passed, weight_gradient, flat.sum(dim=0).to(weight.dtype) if wants_bias else None
 
 
 class SwiGLU(nn.Module):

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["TokenLoss", "linear_cross_entropy", "perplexity", "sequence_loss"]
 
-CHUNK_BYTES = {"cpu": 16 << 20}
+CHUNK_BYTES = {"cpu": 8 << 20}
 """Of logits, where a cache decides; elsewhere a gigabyte, since many small products would leave an accelerator idle."""
 
 
