@@ -19,7 +19,7 @@ from polyformer.training import Answer, ClassWeights, LineError, Loss, Task, mak
 __all__ = ["Classification", "ClassificationOptions"]
 
 SHOWN = 3
-SHOWN_CHARACTERS = 120
+SHOWN_CHARACTERS, KEPT_CHARACTERS = 120, 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class ClassificationOptions(EncoderOnlyOptions):
 
 @dataclass(frozen=True)
 class Classified:
-    """One example after reading: K outputs, its target, and for the first examples the text."""
+    """One example after reading: K outputs, its target, and in a test, or for the first examples, the text."""
 
     outputs: list[float]
     target: Any
@@ -79,11 +79,11 @@ class Classification(Task):
 
     @classmethod
     def check(cls, options: ClassificationOptions, data: LabelledData, training: bool) -> None:
-        limit, longest = options.position(options.shape(causal=False)).limit, data.text_limits.max_length
+        limit, longest = options.limit(causal=False), data.text_limits.max_length
         if limit is not None and longest > limit:
             raise ValueError(
-                f"`data.limits.max_length` ({longest}) must not be above `model.max_length` ({limit}), since the position has "
-                "no more places"
+                f"`data.limits.max_length` ({longest}) must not be above `model.max_length` ({limit}), which is "
+                "all that the position and the mixer have room for"
             )
         if len(data.fields) > 1 and options.segments == 1:
             raise ValueError("`model.segments` must be 2 for pairs of texts, or 0 for no segment embeddings, but is 1")
@@ -118,7 +118,8 @@ class Classification(Task):
         outputs = self.outputs(batch)
         numbers = batch.index.tolist()
         rows = range(len(numbers)) if batch.windows is None else (batch.windows.cumsum(0) - batch.windows).tolist()
-        texts = ["" if number >= SHOWN else self._text(batch.tokens[row]) for row, number in zip(rows, numbers, strict=True)]
+        kept = [split == "test" or number < SHOWN for number in numbers]
+        texts = [self._text(batch.tokens[row]) if keep else "" for row, keep in zip(rows, kept, strict=True)]
         records = map(Classified, outputs.tolist(), batch.target.tolist(), texts)
         return self._loss(outputs, batch), list(zip(numbers, records, strict=True))
 
@@ -146,6 +147,22 @@ class Classification(Task):
             shown = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
             lines.append(f"{shown}  ->  {self.target.answer(output).text}  (truth: {self.target.truth(true)})")
         return lines + self.target.summary(outputs, target)
+
+    def sample_rows(self, records: list[Classified]) -> list[dict[str, Any]]:
+        rows = zip(records[:SHOWN], *_stacked(records[:SHOWN]), strict=True)
+        return [
+            {"source": record.text, "reference": self.target.truth(true), "output": self.target.answer(output).text}
+            for record, output, true in rows
+        ]
+
+    def example_rows(self, records: list[Classified]) -> list[dict[str, Any]]:
+        """A number is neither right nor wrong."""
+        rows = []
+        for record, output, target in zip(records, *_stacked(records), strict=True):
+            made, true = self.target.answer(output).text, self.target.truth(target)
+            row = {"input": record.text[:KEPT_CHARACTERS], "reference": true, "output": made}
+            rows.append(row if self.target.is_number else {**row, "correct": made == true})
+        return rows
 
     def pictures(self, records: list[Classified]) -> dict[str, Any]:
         return self.target.pictures(*_stacked(records))

@@ -10,12 +10,14 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from polyformer.data import TextBatch, TextData
 from polyformer.decoding import Sampling, Speculation, Symbols, Written, generate, log_probabilities, pad_left
 from polyformer.models import DecoderOnly, DecoderOnlyOptions, Placement
 from polyformer.text import BOS, EOS, PAD, UNK, Assets
 from polyformer.training import Answer, Loss, Task, find_checkpoint, load_task, perplexity, sequence_loss
+from polyformer.training.documents import WindowLosses, document_rows, window_losses
 
 __all__ = ["LanguageModeling"]
 
@@ -85,19 +87,29 @@ class LanguageModeling(Task):
             )
 
     def loss(self, batch: TextBatch) -> Loss:
-        hidden = self.network(batch.tokens, Placement(at=batch.at, document=batch.document))  # (B, L, D)
+        return self._loss(self._hidden(batch), batch)
+
+    def _hidden(self, batch: TextBatch) -> Tensor:
+        hidden: Tensor = self.network(batch.tokens, Placement(at=batch.at, document=batch.document))  # (B, L, D)
+        return hidden
+
+    def _loss(self, hidden: Tensor, batch: TextBatch) -> Loss:
         token_loss, count = sequence_loss(hidden, self.network.output_weight, batch.target, PAD)
         return Loss(token_loss.loss, torch.tensor(count, device=hidden.device), {"correct": token_loss.correct})
 
-    def evaluate(self, batch: TextBatch, split: str) -> tuple[Loss, list[tuple[int, str]]]:
-        """The text's words and bytes ride on the batch with its first window; its beginning is the only record."""
-        loss = self.loss(batch)
+    def evaluate(self, batch: TextBatch, split: str) -> tuple[Loss, list[tuple[int, WindowLosses]]]:
+        """The text's words and bytes ride on the batch with its first window, which is the only record but in a test."""
+        hidden = self._hidden(batch)  # (B, L, D)
+        loss = self._loss(hidden, batch)
         for name in ("words", "bytes", "scored"):
             loss.sums[name] = torch.tensor(getattr(batch, name), dtype=torch.int64)
-        first = [row for row, number in enumerate(batch.index.tolist()) if number == 0]
-        return loss, [(0, self.tokenizer.decode(batch.target[row, :TRIED_TOKENS].tolist())) for row in first]
+        numbers = batch.index.tolist()
+        if split == "test":
+            return loss, [*zip(numbers, window_losses(hidden, self.network.output_weight, batch.target, PAD), strict=True)]
+        first = [row for row, number in enumerate(numbers) if number == 0]
+        return loss, [(0, WindowLosses(batch.target[row, :TRIED_TOKENS].cpu())) for row in first]
 
-    def measure(self, sums: dict[str, float], records: list[str], split: str) -> dict[str, float]:
+    def measure(self, sums: dict[str, float], records: list[WindowLosses], split: str) -> dict[str, float]:
         """Per word and byte only where all of the text was scored, not with `trainer.limit_val_batches`."""
         fit = goodness_of_fit(sums["loss"], sums["count"], sums["words"] or 1.0, sums["bytes"] or 1.0)
         if sums["count"] != sums["scored"]:
@@ -115,16 +127,20 @@ class LanguageModeling(Task):
         }
 
     @torch.no_grad()
-    def samples(self, records: list[str]) -> list[str]:
+    def samples(self, records: list[WindowLosses]) -> list[str]:
         sampling = replace(self.sampling, max_tokens=SHOWN_TOKENS, samples=1)
         prompt = torch.tensor([[EOS]], device=self.device)
         written = generate(self.network.start(), prompt, sampling, SYMBOLS, [(0, 0)], lambda row, tokens: False)
         tokens = [one.token for one in written]
         return [line for line in self.tokenizer.decode(tokens).splitlines() if line.strip()][:3]
 
-    def try_line(self, records: list[str]) -> str:
-        lines = [line.strip() for line in (records[0] if records else "").splitlines() if line.strip()]
+    def try_line(self, records: list[WindowLosses]) -> str:
+        begin = self.tokenizer.decode(records[0].tokens[:TRIED_TOKENS].tolist()) if records else ""
+        lines = [line.strip() for line in begin.splitlines() if line.strip()]
         return lines[0] if lines else ""
+
+    def example_rows(self, records: list[WindowLosses]) -> list[dict[str, Any]]:
+        return document_rows(records, EOS, self.tokenizer.decode_batch)
 
     # ---- using it
 

@@ -6,6 +6,7 @@ Letters: B batch, L tokens, D model, V vocabulary, N places to predict.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,11 +73,11 @@ class MaskedLanguageModeling(Task):
 
     @classmethod
     def check(cls, options: EncoderOnlyOptions, data: MaskedTextData, training: bool) -> None:
-        limit = options.position(options.shape(causal=False)).limit
+        limit = options.limit(causal=False)
         if limit is not None and data.max_length > limit:
             raise ValueError(
-                f"`data.max_length` ({data.max_length}) must not be above `model.max_length` ({limit}), since the position has "
-                "no more places"
+                f"`data.max_length` ({data.max_length}) must not be above `model.max_length` ({limit}), which is "
+                "all that the position and the mixer have room for"
             )
         if data.next_sentence and options.segments == 1:
             raise ValueError("`model.segments` must be 2 for `data.next_sentence`, or 0 for no segment embeddings, but is 1")
@@ -162,6 +163,9 @@ class MaskedLanguageModeling(Task):
 
     def samples(self, records: list[Guessed]) -> list[str]:
         return [f"{record.shown}  ->  {record.guess}  (truth: {record.truth})" for record in records]
+
+    def sample_rows(self, records: list[Guessed]) -> list[dict[str, Any]]:
+        return [{"source": record.shown, "reference": record.truth, "output": record.guess} for record in records]
 
     def try_line(self, records: list[Guessed]) -> str:
         return records[0].shown if records else ""

@@ -142,6 +142,10 @@ class MultiTask(Task):
         shown = {name: head.samples(own) for name, head in self.heads.items() if (own := _records_of(name, records))}
         return [f"{name}: {line}" for name, lines in shown.items() for line in lines]
 
+    def sample_rows(self, records: list[Any]) -> list[dict[str, Any]]:
+        shown = {name: head.sample_rows(own) for name, head in self.heads.items() if (own := _records_of(name, records))}
+        return [{"part": name, **row} for name, rows in shown.items() for row in rows]
+
     def pictures(self, records: list[Any]) -> dict[str, Any]:
         found = {name: head.pictures(own) for name, head in self.heads.items() if (own := _records_of(name, records))}
         return {f"{name}_{key}": picture for name, pictures in found.items() for key, picture in pictures.items()}

@@ -5,7 +5,7 @@ Letters: B batch, L target tokens, D model.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import sacrebleu
 import torch
@@ -19,7 +19,7 @@ from polyformer.training import Answer, LineError, Loss, Task, perplexity, seque
 __all__ = ["Translation"]
 
 SYMBOLS = Symbols(begin=BOS, end=EOS, never=(PAD, BOS))
-SHOWN = 3
+SHOWN, TABLED = 3, 8
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,18 @@ class Translation(Task):
 
     def samples(self, records: list[Translated]) -> list[str]:
         return [f"{record.source}  ->  {record.hypothesis}  (reference: {record.reference})" for record in records[:SHOWN]]
+
+    def sample_rows(self, records: list[Translated]) -> list[dict[str, Any]]:
+        """The score is the chrF of a sentence, since BLEU says little of a single one."""
+        chrf = sacrebleu.CHRF()
+        return [
+            {"source": one.source, "reference": one.reference, "output": one.hypothesis,
+             "score": chrf.sentence_score(one.hypothesis, [one.reference]).score}
+            for one in records[:TABLED]
+        ]  # fmt: skip
+
+    def example_rows(self, records: list[Translated]) -> list[dict[str, Any]]:
+        return [{"input": one.source, "reference": one.reference, "output": one.hypothesis} for one in records]
 
     def try_line(self, records: list[Translated]) -> str:
         return records[0].source

@@ -22,6 +22,8 @@ MAY_IMPORT = {
     "data": {"text"},
     "decoding": {"nn"},
     "training": {"nn", "models", "text", "data", "decoding"},
+    "check": {"nn", "models", "text", "data", "decoding", "training"},
+    "experiments": set(),
     "tasks": {"nn", "models", "text", "data", "decoding", "training"},
 }
 LIGHTNING = {"training", "data", "cli"}

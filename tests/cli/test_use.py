@@ -13,7 +13,7 @@ import torch
 
 from polyformer.cli import main
 
-from .small import fit, results_of
+from .small import SMALL, fit, results_of
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +143,25 @@ def test_a_module_named_in_place_of_a_class_is_never_imported(run: Path, tmp_pat
 def test_keys_of_training_are_refused_where_a_checkpoint_is_used(run: Path, capsys: Any, word: str) -> None:
     assert main(["test", "--ckpt_path", str(run), word, "1"]) == 2
     assert f"{word} is for training" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--model.max_length", "600"], ["--model.max_length", "600", "--model.position.scaling", "X"]]
+)
+def test_longer_texts_than_those_of_training_may_be_read(tmp_path: Path, capsys: Any, words: list[str]) -> None:
+    position = "{class_path: Rotary, init_args: {fraction: 0.5}}"
+    assert fit(tmp_path, config=SMALL.replace("dropout: 0.1", f"dropout: 0.1, position: {position}")) == 0
+    words = [{"X": "LinearScaling"}.get(word, word) for word in words]
+    words += ["--model.position.scaling.factor", "2"] if "LinearScaling" in words else []
+    capsys.readouterr()
+    assert main(["validate", "--ckpt_path", str(tmp_path / "run"), *words]) == 0
+    assert "val/loss" in capsys.readouterr().out
+
+
+def test_a_table_of_places_cannot_be_made_longer(tmp_path: Path, capsys: Any) -> None:
+    assert fit(tmp_path, config=SMALL.replace("dropout: 0.1", "dropout: 0.1, position: Learned")) == 0
+    assert main(["validate", "--ckpt_path", str(tmp_path / "run"), "--model.max_length", "600"]) == 1
+    assert "`model.max_length` cannot be changed" in capsys.readouterr().err
 
 
 def test_an_input_is_never_overwritten_by_the_output(run: Path, tmp_path: Path, capsys: Any) -> None:

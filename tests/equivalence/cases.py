@@ -19,19 +19,27 @@ from torch import Tensor, nn
 
 import polyformer.nn
 from polyformer.models import Decoder, Encoder, EncoderDecoderOptions, StackState
-from polyformer.nn import CrossMixer, Memory, Mixer, NormKind, NormPlace, Position, check_fit
+from polyformer.nn import CrossMixer, LinearScaling, Memory, Mixer, NormKind, NormPlace, Position, check_fit
+from polyformer.nn.mixer import public_subclasses
 
 Kind = Literal["encoder", "causal", "decoder", "crossed"]
 
 D_MODEL, NUM_HEADS, NUM_LAYERS, MAX_LENGTH = 8, 2, 2, 128
 
 VARIANTS: dict[str, list[dict[str, object]]] = {
-    "FullAttention": [{}, {"num_kv_heads": 1}],
+    "BigBird": [{"block": 2, "global_blocks": 1, "random_blocks": 1}],
+    "Convolution": [{"kernel": 3}],
     "CrossAttention": [{}, {"num_kv_heads": 1}],
-    "Relative": [{"clip": 3}],
-    "Rotary": [{}, {"fraction": 0.5}],
+    "FullAttention": [{}, {"num_kv_heads": 1}],
+    "Linformer": [{"rank": 3}],
+    "Performer": [{"features": 8}],
+    "Reformer": [{"bucket": 2, "hashes": 2}, {"bucket": 32, "hashes": 2}],
+    "Relative": [{"clip": 3}, {"clip": 2, "values": True}],
+    "Rotary": [{}, {"fraction": 0.5, "scaling": LinearScaling(2.0)}],
+    "SlidingWindow": [{"window": 3}, {"window": 2, "global_tokens": 1, "num_kv_heads": 1}],
+    "T5Bias": [{"buckets": 8, "max_distance": 6}],
 }
-"""Constructor options by class name; a class without an entry is tried with its defaults."""
+"""Constructor options by class name, small, so that they matter in short texts; other classes are tried with their defaults."""
 
 NORMS: list[tuple[NormPlace, NormKind]] = [
     ("pre", "layer_norm"),
@@ -53,7 +61,8 @@ class Part:
         return partial(self.kind, **dict(self.options))
 
     def __str__(self) -> str:
-        return "-".join([self.kind.__name__, *(f"{name}={value}" for name, value in self.options)])
+        options = ((name, value if isinstance(value, int | float) else type(value).__name__) for name, value in self.options)
+        return "-".join([self.kind.__name__, *(f"{name}={value}" for name, value in options)])
 
 
 @dataclass(frozen=True)
@@ -150,18 +159,8 @@ def parts(base: type[Any]) -> list[Part]:
     """Every public class below ``base`` in ``polyformer.nn``, with each of its variants."""
     for module in pkgutil.walk_packages(polyformer.nn.__path__, "polyformer.nn."):
         importlib.import_module(module.name)
-    kinds = sorted((kind for kind in _below(base) if _is_a_kind(kind)), key=lambda kind: kind.__name__)
+    kinds = [kind for kind in public_subclasses(base) if kind.__module__.startswith("polyformer.nn.") and not isabstract(kind)]
     return [Part(kind, tuple(variant.items())) for kind in kinds for variant in VARIANTS.get(kind.__name__, [{}])]
-
-
-def _below(base: type[Any]) -> set[type[Any]]:
-    direct = set(base.__subclasses__())
-    return direct.union(*(_below(kind) for kind in direct))
-
-
-def _is_a_kind(kind: type[Any]) -> bool:
-    inside = kind.__module__.startswith("polyformer.nn.")
-    return inside and not kind.__name__.startswith("_") and not isabstract(kind)
 
 
 def fits(mixer: Part, position: Part, causal: bool = False) -> bool:
@@ -174,21 +173,27 @@ def fits(mixer: Part, position: Part, causal: bool = False) -> bool:
 
 
 POSITIONS, MIXERS, CROSSES = parts(Position), parts(Mixer), parts(CrossMixer)
-PLAIN = Part(polyformer.nn.NoPosition)
-CROSS = Part(polyformer.nn.CrossAttention)
+PLAIN, EMBEDDED = Part(polyformer.nn.NoPosition), Part(polyformer.nn.Sinusoidal)
+FULL, CROSS = Part(polyformer.nn.FullAttention), Part(polyformer.nn.CrossAttention)
 LAYER_POSITIONS = [part for part in POSITIONS if not part.kind.doors() & {"embed"}]
 """Those that act on queries and keys, so that they mean something between a sequence and a memory."""
 
 
 def _cases() -> Iterator[Case]:
     stacks: list[tuple[Kind, bool]] = [("encoder", False), ("causal", True), ("decoder", True)]
-    for (place, norm), position, mixer, (kind, causal) in product(NORMS, POSITIONS, MIXERS, stacks):
-        if fits(mixer, position, causal):
-            yield Case(kind, position, mixer, CROSS, PLAIN, place, norm)
-    full = Part(polyformer.nn.FullAttention)
-    for (place, norm), position, cross, beyond in product(NORMS[::3], POSITIONS, CROSSES, LAYER_POSITIONS):
+    for position, mixer, (kind, causal) in product(POSITIONS, MIXERS, stacks):
+        if fits(mixer, position, causal) and _tells_more(mixer, position):
+            for place, norm in NORMS if (mixer, position) == (FULL, PLAIN) else NORMS[::3]:
+                yield Case(kind, position, mixer, CROSS, PLAIN, place, norm)
+    for (place, norm), cross, beyond in product(NORMS[::3], CROSSES, LAYER_POSITIONS):
         if fits(cross, beyond):
-            yield Case("crossed", position, full, cross, beyond, place, norm)
+            for position in dict.fromkeys((EMBEDDED, beyond)):
+                yield Case("crossed", position, FULL, cross, beyond, place, norm)
+
+
+def _tells_more(mixer: Part, position: Part) -> bool:
+    """Positions that act on embeddings are the same to every mixer: one of them will do where it is not full attention."""
+    return mixer.kind is FULL.kind or position == EMBEDDED or "embed" not in position.kind.doors()
 
 
 CASES = list(_cases())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from polyformer.nn import Mask, Where, attend, attend_by_hand, recorded_weights
+from polyformer.nn import Mask, Position, Shape, Where, attend, attend_by_hand, recorded_weights
 
 from .cases import close
 
@@ -30,6 +30,21 @@ def wheres() -> Iterator[tuple[str, Where]]:
     yield "causal_keep", Where(Mask(causal=True, keep=KEEP), at, at)
     yield "causal_left", Where(Mask(causal=True, keep=ragged != 0), ragged, ragged)
     yield "causal_left_step", Where(Mask(causal=True, keep=KEEP), ragged[:, -1:], ragged)
+
+
+class _Given(Position):
+    """A position whose bias is a given tensor."""
+
+    def __init__(self, given: Tensor) -> None:
+        super().__init__(Shape(HEADS * WIDTH, HEADS))
+        self.given = given
+
+    def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+        return self.given
+
+
+def position(bias: Tensor | None) -> Position | None:
+    return None if bias is None else _Given(bias)
 
 
 def biases(where: Where) -> Iterator[tuple[str, Tensor | None]]:
@@ -57,7 +72,7 @@ def test_attend_equals_attention_by_hand(where: Where, bias: Tensor | None, grou
     q, k, v = inputs(where, groups)
     added = None if bias is None else bias.clone().requires_grad_()
     given = [q, k, v] if added is None else [q, k, v, added]
-    fast, slow = attend(q, k, v, where, added), attend_by_hand(q, k, v, where, added)
+    fast, slow = attend(q, k, v, where, position(added)), attend_by_hand(q, k, v, where, position(added))
     close(fast, slow)
     pull = torch.randn_like(fast)
     for one, other in zip(torch.autograd.grad(fast, given, pull), torch.autograd.grad(slow, given, pull), strict=True):
@@ -67,7 +82,7 @@ def test_attend_equals_attention_by_hand(where: Where, bias: Tensor | None, grou
 @pytest.mark.parametrize(("where", "bias", "groups"), CASES)
 def test_attend_equals_a_loop_over_queries(where: Where, bias: Tensor | None, groups: int) -> None:
     q, k, v = (part.detach() for part in inputs(where, groups))
-    out, visible = attend(q, k, v, where, bias), where.mask.dense(where.q_at, where.k_at)
+    out, visible = attend(q, k, v, where, position(bias)), where.mask.dense(where.q_at, where.k_at)
     visible = visible.expand(BATCH, 1, q.shape[2], k.shape[2])
     for b, h, i in product(range(BATCH), range(HEADS), range(q.shape[2])):
         group = h * groups // HEADS
@@ -93,7 +108,7 @@ def test_a_row_that_sees_nothing_is_zero(
     where = Where(Mask(causal, keep), torch.arange(5), torch.arange(5))
     q, k, v = inputs(where, dtype=dtype)
     bias = torch.randn(1, HEADS, 5, 5, dtype=dtype, requires_grad=True) if biased else None
-    out = attention(q, k, v, where, bias)
+    out = attention(q, k, v, where, position(bias))
     out.float().sum().backward()
     blind = ~where.mask.dense(where.q_at, where.k_at).any(-1).expand(BATCH, HEADS, 5)
     assert bool(blind[0].all()) and bool(blind[1, :, :2].all()) == causal
@@ -109,8 +124,8 @@ def test_a_row_that_sees_nothing_is_zero(
 def test_recorded_weights_are_those_that_were_used(where: Where, bias: Tensor | None, groups: int) -> None:
     q, k, v = inputs(where, groups)
     with recorded_weights() as weights:
-        recorded = attend(q, k, v, where, bias)
-    close(recorded, attend(q, k, v, where, bias))
+        recorded = attend(q, k, v, where, position(bias))
+    close(recorded, attend(q, k, v, where, position(bias)))
     assert len(weights) == 1 and not weights[0].requires_grad
     visible = where.mask.dense(where.q_at, where.k_at).expand(BATCH, HEADS, q.shape[2], k.shape[2])
     close(weights[0].sum(-1), visible.any(-1).float())

@@ -7,16 +7,25 @@ from typing import Any
 import pytest
 
 from polyformer.models import Decoder, Encoder, EncoderDecoderOptions, StackOptions
-from polyformer.nn import CrossMixer, Mixer, Position
+from polyformer.nn import CrossMixer, Mixer, Position, SlidingWindow, T5Bias
+from polyformer.nn.mixer import public_subclasses
 
-from .cases import CASES, CROSSES, LAYER_POSITIONS, MIXERS, POSITIONS, Part, fits
+from .cases import CASES, CROSSES, LAYER_POSITIONS, MIXERS, POSITIONS, Part, fits, parts
 
 
 @pytest.mark.parametrize("base", [Position, Mixer, CrossMixer], ids=lambda base: base.__name__)
 def test_every_class_is_part_of_the_product(base: type[Any]) -> None:
     drawn = {part.kind for case in CASES for part in (case.position, case.mixer, case.cross, case.cross_position)}
-    direct: set[type] = {kind for kind in base.__subclasses__() if kind.__module__.startswith("polyformer.nn.")}
-    assert direct and direct <= drawn
+    ours: set[type] = {kind for kind in public_subclasses(base) if kind.__module__.startswith("polyformer.nn.")}
+    assert ours and ours <= drawn
+
+
+@pytest.mark.parametrize("base", [SlidingWindow, T5Bias])
+def test_a_new_class_is_picked_up_by_existing(base: type[Any]) -> None:
+    new = type("New", (base,), {"__module__": "polyformer.nn.new"})
+    hidden = type("_New", (new,), {"__module__": "polyformer.nn.new"})
+    found = [part.kind for part in parts(Mixer if issubclass(base, Mixer) else Position)]
+    assert new in found and hidden not in found
 
 
 @pytest.mark.parametrize("position", POSITIONS, ids=str)

@@ -131,42 +131,42 @@ def test_a_clip_below_one_is_refused() -> None:
         Relative(Shape(8, 2), clip=0)
 
 
-class Deaf(Mixer):
+class _Deaf(Mixer):
     """Honours no door and only looks both ways; a stand-in for mixers without logits."""
 
     directions: ClassVar[frozenset[str]] = frozenset({"both"})
 
 
-class DeafCross(CrossMixer):
+class _DeafCross(CrossMixer):
     """Honours no door."""
 
 
 def test_a_position_without_its_door_is_refused_with_what_would_work() -> None:
     with pytest.raises(ValueError) as error:
-        check_fit(Deaf, Relative)
-    assert "`Relative` needs a mixer with bias, which `Deaf` lacks" in str(error.value)
+        check_fit(_Deaf, Relative)
+    assert "`Relative` needs a mixer with bias, which `_Deaf` lacks" in str(error.value)
     works = str(error.value).split("use ")[1]
     assert all(kind.__name__ in works for kind in (Learned, NoPosition, Sinusoidal)) and "Relative" not in works
-    with pytest.raises(ValueError, match=r"`Relative` needs a mixer with bias, which `DeafCross` lacks"):
-        check_fit(DeafCross, Relative)
+    with pytest.raises(ValueError, match=r"`Relative` needs a mixer with bias, which `_DeafCross` lacks"):
+        check_fit(_DeafCross, Relative)
 
 
 def test_a_direction_that_cannot_be_run_is_refused_with_what_can() -> None:
-    with pytest.raises(ValueError, match=r"`Deaf` cannot run causal; use .*FullAttention"):
-        check_fit(Deaf, NoPosition, causal=True)
+    with pytest.raises(ValueError, match=r"`_Deaf` cannot run causal; use .*FullAttention"):
+        check_fit(_Deaf, NoPosition, causal=True)
 
 
 @pytest.mark.parametrize("position", [NoPosition, Sinusoidal, Learned])
 def test_what_fits_is_accepted(position: type[Position]) -> None:
-    check_fit(Deaf, position)
-    check_fit(DeafCross, position)
+    check_fit(_Deaf, position)
+    check_fit(_DeafCross, position)
     for causal in (False, True):
         check_fit(FullAttention, position, causal)
         check_fit(FullAttention, Relative, causal)
 
 
 def test_mixers_that_cannot_step_say_so() -> None:
-    for mixer in (Deaf(), DeafCross()):
+    for mixer in (_Deaf(), _DeafCross()):
         with pytest.raises(NotImplementedError, match=f"{type(mixer).__name__} cannot decode step by step"):
             mixer.start()
 

@@ -199,7 +199,8 @@ def test_next_sentences_are_told_apart(folder: Path) -> None:
     [
         (
             ["--model.position", "Learned", "--data.max_length", "33"],
-            "`data.max_length` (33) must not be above `model.max_length` (32), since the position has no more places",
+            "`data.max_length` (33) must not be above `model.max_length` (32), "
+            "which is all that the position and the mixer have room for",
         ),
         (
             ["--data.next_sentence", "true", "--model.segments", "1"],

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from polyformer.models import DecoderOnly, DecoderOnlyOptions
-from polyformer.nn import FullAttention
+from polyformer.nn import LSTM, FullAttention
 from polyformer.training import MuonAdamW, parameter_groups
 
 OPTIONS = DecoderOnlyOptions(d_model=8, num_heads=2, num_layers=1, dropout=0.0)
@@ -79,3 +79,13 @@ def test_muon_goes_on_from_a_checkpoint_and_follows_a_schedule() -> None:
     steps(second, parted, 2)
     for one, other in zip(whole.parameters(), parted.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_recurrent_matrices_are_matrices_and_their_biases_are_biases() -> None:
+    model = DecoderOnly(11, replace(OPTIONS, mixer=LSTM))
+    matrices, tables, vectors = parameter_groups(model)
+    assert {"weight_ih_l0", "weight_hh_l0"} <= names_of(model, matrices) and names_of(model, tables) == {"table"}
+    assert {"bias_ih_l0", "bias_hh_l0"} <= names_of(model, vectors) and vectors["weight_decay"] == 0.0
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    steps(MuonAdamW([matrices, tables, vectors], lr=0.01), model, 1)
+    assert all(not torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())

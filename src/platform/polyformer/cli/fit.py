@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from jsonargparse import Namespace
 
+from polyformer.cli.pictures import attention_pictures
 from polyformer.cli.quiet import quiet, show_log
 from polyformer.cli.settings import parse_settings
 from polyformer.cli.words import flag, option
@@ -38,6 +39,7 @@ def fit(words: list[str]) -> int:
     if resume:
         words = ["--config", str(_stored_config(run)), *words]
     parser, settings = parse_settings(words)
+    settings.wandb.group = settings.wandb.group or _family(words)
     if keys:
         parser.parser.print_help()
         return 0
@@ -52,7 +54,8 @@ def fit(words: list[str]) -> int:
             if not resume:
                 write_config()
         # A resumed run keeps its config until the new one has been accepted.
-        results = Fitting(parser.build(settings), run).fit(resume, write_config if first and resume else None)
+        fitting = Fitting(parser.build(settings), run, attention_pictures)
+        results = fitting.fit(resume, write_config if first and resume else None)
     except BaseException:
         if first and not resume and not run.has_learned:
             run.discard()
@@ -65,8 +68,13 @@ def fit(words: list[str]) -> int:
 
 
 def _default_name(words: list[str]) -> str:
+    return f"{_family(words)}-{time.strftime('%Y-%m-%d-%H%M%S')}"
+
+
+def _family(words: list[str]) -> str:
+    """The name of the first config file, which runs that vary it have in common."""
     config = option(list(words), "--config")
-    return f"{Path(config).stem if config else 'run'}-{time.strftime('%Y-%m-%d-%H%M%S')}"
+    return Path(config).stem if config else "run"
 
 
 def _stored_config(run: RunFolder) -> Path:

@@ -17,6 +17,8 @@ platform fit --run NAME --resume [--KEY VALUE ...]            go on where it sto
   --trainer.max_steps N     length of the training; or --trainer.max_epochs N
   --trainer.precision P     32-true, bf16-mixed or 16-mixed
   --seed N                  decides initial weights, dropout and order
+  --logger wandb            show the run on Weights & Biases too, offline where there is no key or no network;
+                            --wandb.project NAME, also entity, group, tags, mode, checkpoints; or --logger tensorboard
   --keys                    print every key with its help and default, for the config given
 
 Every key may stand in the YAML file or on the command line, which wins."""
@@ -26,7 +28,9 @@ USE = """platform {verb} --ckpt_path PATH [--data.KEY VALUE ...]
   --ckpt_path PATH        a checkpoint, or a run folder (its best checkpoint)
   --data.{split} FILES    other data than the run's own; other --data keys likewise
   --task.KEY VALUE        other options of the task, such as --task.search.beam 1
-  --json FILE             write the figures there too"""
+  --json FILE             write the figures there too
+  --examples FILE         write what became of each example there, a line of JSON each, also .gz; `platform compare` reads
+                          test.jsonl.gz in a run folder"""
 
 PREDICT = """platform predict --ckpt_path PATH [--input FILE] [--output FILE] [--json]
 
@@ -70,6 +74,88 @@ NEW_TASK = """platform new-task NAME
   tests/test_NAME.py (tests/tasks/test_NAME.py in a clone of Polyformer), where you are. Nothing is overwritten.
   NAME is in snake_case or CamelCase, such as spam_filter or SpamFilter; docs/adding_a_head.md goes through what is written."""
 
+CHECK = """platform check --config FILE [--KEY VALUE ...]
+platform check --ckpt_path PATH [--data.KEY VALUE ...]
+
+  Shows on your own model, and on a few of your own texts, that nothing changes a result which must not: padding, batch mates,
+  the order of a batch, decoding step by step, packing, accumulation, ranks, saving and loading; and that each example is
+  served once. A line for each law: what was compared, the largest difference, and the largest one accepted.
+  The exit code is 1 where a law is broken. About a minute for a base model; the data is prepared first, as for `fit`.
+
+  --config FILE           a model with fresh weights, moved away from symmetry; every key of `fit` may follow
+  --ckpt_path PATH        a trained one: a checkpoint, or a run folder (its best checkpoint)
+  --data.train FILES      data to take the texts from; without any, the laws about data are left out, and texts are random
+  --json                  the same as JSON
+  --device DEVICE         cpu (default), cuda, ..."""
+
+PLOT = """platform plot positions [--config FILE | --ckpt_path PATH] [--length N] [--output FILE]
+platform plot masks     [--config FILE | --ckpt_path PATH] [--length N] [--output FILE]
+platform plot attention --ckpt_path PATH --text TEXT [--target TEXT] [--part PART] [--layers N,N] [--heads N,N] [--output FILE]
+
+  positions   what each position encoding says of places and distances: vectors and their products, turns, biases
+  masks       which tokens each mixer lets see which, measured by gradients through the mixer itself
+  attention   what the heads of a trained model look at in a text, with the tokens beside it
+
+  --config FILE        the positions or mixers of this config, keys of `fit` may follow; without it, all that there are
+  --ckpt_path PATH     those of a trained model: a checkpoint, or a run folder (its best checkpoint)
+  --length N           so many tokens (positions: 128; masks: 48); windows are seen in texts that are longer than they
+  --text TEXT          what is read; for pairs of texts a tab stands between them
+  --target TEXT        translation: what is written; otherwise the model's own translation
+  --part PART          translation: cross (default), encoder or decoder
+  --layers N,N         these layers only, from 0; also 0-2
+  --heads N,N          these heads only, or mean: the mean of all
+  --output FILE        ends in .png, .svg or .pdf; otherwise KIND.png"""
+
+SWEEP = """platform sweep SWEEP.yaml [--parallel N] [--KEY VALUE ...]
+platform sweep --config FILE --vary KEY=VALUE,VALUE [--vary ...] [--seeds N] [--KEY VALUE ...]
+
+  Trains every combination by `platform fit`, in runs/SWEEP/CELL. The same command goes on where it was stopped or killed:
+  what has finished is left alone, what has begun is resumed. A training that fails does not stop the others; the exit code
+  is 1 then. `platform compare runs/SWEEP` puts them side by side.
+
+  --config FILE         the base; keys of `fit` that follow hold for all trainings
+  --vary KEY=V,V        values of one key, such as model.position=Sinusoidal,Rotary; may be repeated: a grid
+  --seeds N             each setting N times, with seeds 0 to N - 1; or --seeds 3,7
+  --budget steps=N      the same for all; or tokens=N, told from the size of a batch; or seconds=N, which ends a training
+                        wherever its schedule is
+  --parallel N          so many at once, sharing the cores, and the devices in CUDA_VISIBLE_DEVICES
+  --name NAME           the folder runs/NAME (or a path); default: the file's name, and the keys that --vary names
+  --dry-run             print the commands only
+  --cell NAME           train this one only
+  --to-wandb FILE       write the sweep for `wandb sweep` and `wandb agent` instead
+
+  SWEEP.yaml holds the same and more:
+    config: configs/translation/quickstart.yaml
+    fixed: {model.d_model: 64}                       # for all
+    vary:                                            # a grid
+      model.position: [Sinusoidal, Rotary]           #   the values of a key,
+      size:                                          #   or names of whole sets of settings
+        small: {model.d_model: 64, model.num_heads: 2}
+        large: {model.d_model: 256, model.num_heads: 8}
+    cells: [{model.dropout: 0.1}, {model.dropout: 0.3, seed: 7}]     # a list; or names of settings, as above
+    random: {count: 20, seed: 0, from: {training.optimizer.lr: {low: 0.0001, high: 0.01, scale: log}, model.num_layers: [2, 4]}}
+    seeds: 3
+    budget: {steps: 1000}
+    parallel: 2
+  `config` may be varied too: configs of several tasks make one sweep."""
+
+COMPARE = """platform compare RUN ... [--format md|csv|json|html] [--output FILE] [--curves FILE]
+
+  A table of the runs that names only what differs between them; those that differ only in the seed are one row, with mean and
+  standard deviation. Beneath it, whether the first run and each other differ by more than chance on the test data: paired
+  bootstrap for translation, McNemar's test for classification, losses of documents for language models; with the examples on
+  which they differ most. What cannot be compared is not ranked, and the reason is given. Each task has its own table.
+
+  RUN                   a run folder, a name in runs/, a pattern, or a folder of runs such as a sweep's
+  --metrics NAME,NAME   the metrics shown, such as train/accuracy,test/bleu; default: all of the test
+  --by NAME             the metric that decides the order
+  --mark NAME=VALUE     time, steps and tokens until a metric reaches a value, such as val/loss=3.0; may be repeated
+  --baseline RUN        the run or row that the others are tested against; default: the first
+  --no-tests            no tests on the test data
+  --format FORMAT       md (default), csv, json or html: one page with charts that needs nothing else
+  --output FILE         write there; its ending decides the format
+  --curves FILE         learning curves against steps, tokens and time: .png, .svg or .pdf"""
+
 OVERVIEW = """platform VERB ...      train and use Transformers
 
   fit         train from a YAML file, or go on with a run
@@ -77,6 +163,10 @@ OVERVIEW = """platform VERB ...      train and use Transformers
   test        measure a checkpoint on test data
   predict     answer lines of text with a checkpoint
   score       log-probabilities of given texts
+  check       show on a config or a checkpoint that nothing changes a result which must not
+  sweep       many trainings from one description: a grid, a list or a sample
+  compare     runs side by side: what differs, what it came to, and whether that is chance
+  plot        pictures of position encodings, masks and attention
   tokenizer   make a tokenizer; show how text is cut
   tasks       the tasks that can be trained
   new-task    a task of your own: its file, its config and a test that passes at once
@@ -91,6 +181,10 @@ VERBS = {
     "test": ("measure", "test", USE.format(verb="test", split="test")),
     "predict": ("answer", "predict", PREDICT),
     "score": ("answer", "score", SCORE),
+    "check": ("check", "check", CHECK),
+    "sweep": ("sweep", "sweep", SWEEP),
+    "compare": ("compare", "compare", COMPARE),
+    "plot": ("plot", "plot", PLOT),
     "tokenizer": ("tokenizer", "tokenizer", TOKENIZER),
     "tasks": ("tasks", "tasks", TASKS),
     "new-task": ("new_task", "new_task", NEW_TASK),

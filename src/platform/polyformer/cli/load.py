@@ -11,6 +11,10 @@ from polyformer.training.task import Task
 
 __all__ = ["load"]
 
+TRAINING = ("--model", "--training", "--trainer", "--logger", "--wandb", "--seed", "--config")
+LONGER = ("--model.max_length", "--model.position.scaling", "--model.position.init_args.scaling")
+"""What may change after training: longer texts than those of training, as far as the position has room for them."""
+
 
 def load(words: list[str]) -> tuple[Task, Built]:
     """The task in the checkpoint named by `--ckpt_path`, with the other words laid over its settings."""
@@ -18,10 +22,11 @@ def load(words: list[str]) -> tuple[Task, Built]:
     if place is None:
         raise UsageError("--ckpt_path PATH is missing: a checkpoint, or a run folder")
     for word in words:
-        if word.startswith(("--model", "--training", "--trainer", "--seed", "--config")):
+        if word.startswith(TRAINING) and not word.startswith(LONGER):
             key = word.partition("=")[0]
             raise UsageError(
-                f"{key} is for training; a checkpoint is used as it was trained (--task and --data keys may change)"
+                f"{key} is for training; a checkpoint is used as it was trained (--task and --data keys may change, and for "
+                "longer texts --model.max_length and --model.position.scaling)"
             )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     keep_freed_memory()

@@ -7,7 +7,7 @@ from polyformer.cli.load import load
 from polyformer.cli.quiet import quiet, show_log
 from polyformer.cli.words import option
 from polyformer.errors import UsageError
-from polyformer.plain import to_json
+from polyformer.plain import to_json, write_json_lines
 from polyformer.training.fitting import make_trainer
 from polyformer.training.progress import Meter
 
@@ -27,7 +27,8 @@ def test(words: list[str]) -> int:
 def _measure(words: list[str], split: str) -> int:
     quiet()
     show_log()
-    file, place = option(words, "--json"), option(list(words), "--ckpt_path")
+    file, examples = option(words, "--json"), option(words, "--examples")
+    place = option(list(words), "--ckpt_path")
     task, built = load(words)
     if built.data.contents(split) is None:
         raise UsageError(f"the run has no {split} data; name some by --data.{split} FILES")
@@ -39,6 +40,8 @@ def _measure(words: list[str], split: str) -> int:
     for name, signature in task.signatures().items():
         print(f"{name} signature\t{signature}")
     print(f"{split} data: {built.data.reports[split]}", file=sys.stderr)
+    if examples is not None:
+        write_json_lines(Path(examples), task.tell())
     if file is not None:
         content = {"checkpoint": place, "metrics": task.metrics, "signatures": task.signatures()}
         Path(file).write_text(to_json(content, indent=2) + "\n", encoding="utf-8")

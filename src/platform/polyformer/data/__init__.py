@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from polyformer.data.library import PythonLibrary
     from polyformer.data.library_lines import LibraryLines
     from polyformer.data.limits import ColumnLimits, Report, Together, apply_limits
+    from polyformer.data.listops import ExpressionLimits, ListOps, draw_expressions
     from polyformer.data.loader import BatchLoader, BatchPlan, TrainingLoader, WholeTraining
     from polyformer.data.masked_text import MaskedBatch, MaskedTextData, masked_batch
     from polyformer.data.masking import MaskingSettings
@@ -42,12 +43,14 @@ __all__ = [
     "EvaluationPlan",
     "EvaluationWindows",
     "ExampleData",
+    "ExpressionLimits",
     "LabelledBatch",
     "LabelledData",
     "Labelling",
     "Layout",
     "LibraryLines",
     "Limits",
+    "ListOps",
     "MaskedBatch",
     "MaskedTextData",
     "MaskingSettings",
@@ -80,6 +83,7 @@ __all__ = [
     "cached_tokenizer",
     "cut_ids",
     "cut_together",
+    "draw_expressions",
     "encode_texts",
     "encoded_dataset",
     "encoded_text",
@@ -105,6 +109,7 @@ MODULES = {
     "library": ("PythonLibrary",),
     "library_lines": ("LibraryLines",),
     "limits": ("ColumnLimits", "Report", "Together", "apply_limits"),
+    "listops": ("ExpressionLimits", "ListOps", "draw_expressions"),
     "loader": ("BatchLoader", "BatchPlan", "TrainingLoader", "WholeTraining"),
     "masked_text": ("MaskedBatch", "MaskedTextData", "masked_batch"),
     "masking": ("MaskingSettings",),

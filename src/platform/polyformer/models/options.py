@@ -1,7 +1,8 @@
 """What a user chooses of a Transformer: the keys under `model:`."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 from polyformer.models.initialization import InitializationName
 from polyformer.nn import (
@@ -10,16 +11,20 @@ from polyformer.nn import (
     FeedForward,
     FeedForwardFactory,
     FullAttention,
+    Mixer,
     MixerFactory,
     NoPosition,
     NormKind,
     NormPlace,
+    Position,
     PositionFactory,
     Shape,
     Sinusoidal,
 )
 
 __all__ = ["DecoderOnlyOptions", "EncoderDecoderOptions", "EncoderOnlyOptions", "StackOptions"]
+
+F = TypeVar("F", bound=Callable[[Shape], Any])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +40,10 @@ class StackOptions:
         embedding_dropout: Probability of dropout on the embeddings, positions added; None: `dropout`.
         position: How the model is told where tokens are (a subclass of Position).
         mixer: What moves information between tokens (a subclass of Mixer).
+        mixers: Mixers layer by layer from the lowest on, repeated while there are layers, as [SlidingWindow, SlidingWindow,
+            FullAttention]; empty: every layer has `mixer`.
+        positions: Positions likewise, of those that act in layers (not Sinusoidal, not Learned), as [Rotary, NoPosition];
+            layers that come to the same item share its weights if its kind is shared; empty: every layer has `position`.
         feed_forward: What each token computes alone.
         norm: Kind of normalisation.
         norm_place: Before each sublayer ("pre") or after its residual sum ("post", as in Vaswani et al. 2017).
@@ -52,6 +61,8 @@ class StackOptions:
     embedding_dropout: float | None = None
     position: PositionFactory = Sinusoidal
     mixer: MixerFactory = FullAttention
+    mixers: list[MixerFactory] = field(default_factory=list)
+    positions: list[PositionFactory] = field(default_factory=list)
     feed_forward: FeedForwardFactory = FeedForward
     norm: NormKind = "layer_norm"
     norm_place: NormPlace = "pre"
@@ -63,6 +74,29 @@ class StackOptions:
         """The facts that the parts of one stack must agree on."""
         return Shape(self.d_model, self.num_heads, self.max_length, causal, self.dropout)
 
+    def layer_mixers(self, shape: Shape) -> list[MixerFactory]:
+        """What makes the mixers of the layers, to be repeated.
+
+        Raises:
+            ValueError: If `mixer` is given besides `mixers`.
+        """
+        return _one_or_several("mixer", self.mixer, self.mixers, FullAttention, shape)
+
+    def layer_positions(self, shape: Shape) -> list[PositionFactory]:
+        """What makes the positions of the layers, to be repeated.
+
+        Raises:
+            ValueError: If `position` is given besides `positions`.
+        """
+        return _one_or_several("position", self.position, self.positions, Sinusoidal, shape)
+
+    def limit(self, causal: bool) -> int | None:
+        """The longest sequence, in tokens, that all positions and mixers can take; None when there is no limit."""
+        shape = self.shape(causal)
+        parts: list[Position | Mixer] = [make(shape) for make in self.layer_positions(shape)]
+        parts += [make(shape) for make in self.layer_mixers(shape)]
+        return min((part.limit for part in parts if part.limit is not None), default=None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderOptions(StackOptions):
@@ -71,6 +105,8 @@ class EncoderDecoderOptions(StackOptions):
     Args:
         encoder_layers: Number of encoder blocks.
         decoder_layers: Number of decoder blocks.
+        decoder_mixers: Mixers of the decoder's layers, where they are not those of the encoder, as [FullAttention] beside
+            `mixer: BigBird`, which cannot run in a decoder; repeated like `mixers`.
         cross: What brings information from encoder to decoder (a subclass of CrossMixer).
         cross_position: How positions act between decoder and encoder; none in most papers.
         tied: Which embeddings are one matrix: source, target and output ("all"; needs a joint vocabulary), target and
@@ -79,6 +115,7 @@ class EncoderDecoderOptions(StackOptions):
 
     encoder_layers: int = 3
     decoder_layers: int = 3
+    decoder_mixers: list[MixerFactory] = field(default_factory=list)
     cross: CrossMixerFactory = CrossAttention
     cross_position: PositionFactory = NoPosition
     tied: Literal["all", "target", "none"] = "all"
@@ -118,3 +155,20 @@ class EncoderOnlyOptions(StackOptions):
     num_layers: int = 4
     segments: int = 0
     word_dropout: float = 0.0
+
+
+def _one_or_several(key: str, one: F, several: list[F], default: type[Any], shape: Shape) -> list[F]:
+    """The list of a key's plural, or, where that is empty, the one value of the key.
+
+    Raises:
+        ValueError: If both are given, as one would be of no effect.
+    """
+    if not several:
+        return [one]
+    chosen = type(one(shape))
+    if chosen is not default:
+        raise ValueError(
+            f"`model.{key}s` is given, and so is `model.{key}` ({chosen.__name__}); leave one of them out, or set it back by "
+            f"`--model.{key}s []` or `--model.{key} {default.__name__}`"
+        )
+    return several

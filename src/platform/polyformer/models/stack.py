@@ -3,12 +3,15 @@
 Letters: B batch, L tokens, S memory tokens, D model.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from polyformer.models.layer_positions import LayerPositions
 from polyformer.models.options import EncoderDecoderOptions, StackOptions
 from polyformer.nn import (
     Context,
@@ -20,10 +23,9 @@ from polyformer.nn import (
     Mask,
     Memory,
     Mixer,
+    MixerFactory,
     Position,
-    PositionFactory,
     Residual,
-    Shape,
     State,
     check_fit,
     make_norm,
@@ -71,7 +73,8 @@ class StackState(State):
 
     def rewind(self, count: int) -> None:
         if self.at is not None:
-            self.at = self.at[..., : self.at.shape[-1] - count]
+            left = self.at.shape[-1] - count
+            self.at = self.at[..., :left] if left else None
         for layer in self.layers:
             layer.rewind(count)
 
@@ -83,6 +86,9 @@ class Stack(nn.Module):
         options: What the user chose.
         num_layers: Number of blocks.
         causal: Whether a token may see only itself and earlier ones.
+
+    Raises:
+        ValueError: For no layers, or more items of a list than layers.
     """
 
     def __init__(self, options: StackOptions, num_layers: int, causal: bool) -> None:
@@ -90,19 +96,36 @@ class Stack(nn.Module):
         if num_layers < 1:
             raise ValueError(f"a stack needs at least 1 layer, but has {num_layers}")
         self.options, self.shape = options, options.shape(causal)
-        self.positions = _per_layer(options.position, self.shape, num_layers)
+        self.mixers = self.choose_mixers()
+        for key, several in ((self.mixer_key, self.mixers), ("`model.positions`", options.positions)):
+            if len(several) > num_layers:
+                raise ValueError(f"{key} has {len(several)} items, but there are only {num_layers} layers to have them")
+        self.positions = LayerPositions(options.layer_positions(self.shape), self.shape, num_layers)
         self.dropout = Dropout(options.dropout if options.embedding_dropout is None else options.embedding_dropout)
         self.norm = make_norm(options.norm, options.d_model) if options.norm_place == "pre" else nn.Identity()
 
-    @property
-    def limit(self) -> int | None:
-        """The longest sequence the position can tell; None when there is no limit."""
-        return position_of(self.positions, 0).limit
+    def choose_mixers(self) -> Sequence[MixerFactory]:
+        """What makes the mixers of the layers, to be repeated."""
+        return self.options.layer_mixers(self.shape)
 
-    def mixer(self) -> Mixer:
-        """A mixer that fits the position and the direction of the stack."""
-        mixer = self.options.mixer(self.shape)
-        check_fit(type(mixer), type(position_of(self.positions, 0)), self.shape.causal)
+    @property
+    def mixer_key(self) -> str:
+        """Where the mixers were chosen, for errors."""
+        return "`model.mixers`" if self.options.mixers else "`model.mixer`"
+
+    @cached_property
+    def limit(self) -> int | None:
+        """The longest sequence that its positions and mixers can take; None when there is no limit."""
+        limits = [part.limit for part in self.modules() if isinstance(part, Position | Mixer)]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def mixer(self, layer: int) -> Mixer:
+        """The mixer of a layer, which must fit its position and the direction of the stack."""
+        mixer = self.mixers[layer % len(self.mixers)](self.shape)
+        try:
+            check_fit(type(mixer), type(self.positions.of(layer)), self.shape.causal)
+        except ValueError as error:
+            raise ValueError(f"{self.mixer_key}: {error}") from None
         return mixer
 
     def wrap(self, inner: nn.Module) -> Residual:
@@ -125,7 +148,7 @@ class Stack(nn.Module):
             at, k_at = state.place(x, at)
         else:
             at = k_at = torch.arange(x.shape[1], device=x.device) if at is None else at
-        position = position_of(self.positions, 0)
+        position = self.positions.of(0)  # the only one, if it acts on embeddings
         position.check_length(k_at.shape[-1])
         return self.dropout(position.embed(x, at)), at, k_at
 
@@ -142,7 +165,7 @@ class Encoder(Stack):
     def __init__(self, options: StackOptions, num_layers: int, causal: bool = False) -> None:
         super().__init__(options, num_layers, causal)
         self.blocks = nn.ModuleList(
-            EncoderBlock(self.mixer(), options.feed_forward(self.shape), self.wrap) for _ in range(num_layers)
+            EncoderBlock(self.mixer(layer), options.feed_forward(self.shape), self.wrap) for layer in range(num_layers)
         )
 
     def forward(self, x: Tensor, placement: Placement = Placement(), state: StackState | None = None) -> Tensor:
@@ -159,7 +182,7 @@ class Encoder(Stack):
         x, at, k_at = self.enter(x, placement.at, state)
         mask = Mask(self.shape.causal, placement.keep, placement.document)
         for number, block in enumerate(self.blocks):
-            context = Context(mask, position_of(self.positions, number), at, k_at)
+            context = Context(mask, self.positions.of(number), at, k_at)
             x = self.run(block, x, context, state.layers[number] if state else None)
         normed: Tensor = self.norm(x)
         return normed
@@ -176,16 +199,27 @@ class Decoder(Stack):
         options: What the user chose.
     """
 
+    options: EncoderDecoderOptions
+
     def __init__(self, options: EncoderDecoderOptions) -> None:
         super().__init__(options, options.decoder_layers, causal=True)
-        self.cross_positions = _per_layer(options.cross_position, self.shape, options.decoder_layers)
+        self.cross_positions = LayerPositions([options.cross_position], options.shape(causal=False), options.decoder_layers)
         self.blocks = nn.ModuleList(
-            DecoderBlock(self.mixer(), self._cross(options), options.feed_forward(self.shape), self.wrap)
-            for _ in range(options.decoder_layers)
+            DecoderBlock(self.mixer(layer), self._cross(options), options.feed_forward(self.shape), self.wrap)
+            for layer in range(options.decoder_layers)
         )
 
+    def choose_mixers(self) -> Sequence[MixerFactory]:
+        return self.options.decoder_mixers or super().choose_mixers()
+
+    @property
+    def mixer_key(self) -> str:
+        if self.options.decoder_mixers:
+            return "`model.decoder_mixers`"
+        return f"{super().mixer_key}, in a decoder without `model.decoder_mixers`"
+
     def _cross(self, options: EncoderDecoderOptions) -> CrossMixer:
-        cross, position = options.cross(self.shape), type(position_of(self.cross_positions, 0))
+        cross, position = options.cross(self.shape), type(self.cross_positions.of(0))
         if "embed" in position.doors():
             raise ValueError(
                 f"`cross_position` must act on queries and keys, but {position.__name__} acts on token embeddings, which a "
@@ -207,8 +241,8 @@ class Decoder(Stack):
         """
         x, at, k_at = self.enter(x, None, state)
         for number, block in enumerate(self.blocks):
-            context = Context(Mask(causal=True), position_of(self.positions, number), at, k_at)
-            cross = CrossContext(memory, position_of(self.cross_positions, number), at)
+            context = Context(Mask(causal=True), self.positions.of(number), at, k_at)
+            cross = CrossContext(memory, self.cross_positions.of(number), at)
             x = self.run(block, x, context, cross, state.layers[number] if state else None)
         normed: Tensor = self.norm(x)
         return normed
@@ -216,16 +250,3 @@ class Decoder(Stack):
     def start(self) -> StackState:
         """An empty state for decoding step by step."""
         return StackState([block.start() for block in self.blocks if isinstance(block, DecoderBlock)])
-
-
-def _per_layer(factory: PositionFactory, shape: Shape, num_layers: int) -> nn.ModuleList:
-    """One position for all layers, or one for each, as the kind says."""
-    first = factory(shape)
-    return nn.ModuleList([first, *(factory(shape) for _ in range(num_layers - 1) if not first.shared)])
-
-
-def position_of(positions: nn.ModuleList, layer: int) -> Position:
-    """The position that the given layer uses."""
-    position = positions[layer if len(positions) > 1 else 0]
-    assert isinstance(position, Position)
-    return position

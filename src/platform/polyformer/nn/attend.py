@@ -14,8 +14,9 @@ from torch.nn import functional as F
 
 from polyformer.nn.dropout import dropout
 from polyformer.nn.mask import Mask
+from polyformer.nn.position import Position
 
-__all__ = ["Where", "attend", "attend_by_hand", "recorded_weights"]
+__all__ = ["Where", "attend", "attend_by_hand", "is_recording", "recorded_weights"]
 
 _recorder: ContextVar[list[Tensor] | None] = ContextVar("recorder", default=None)
 
@@ -29,6 +30,11 @@ def recorded_weights() -> Iterator[list[Tensor]]:
         yield weights
     finally:
         _recorder.reset(token)
+
+
+def is_recording() -> bool:
+    """Whether attention weights are wanted, which only attention over all pairs has."""
+    return _recorder.get() is not None
 
 
 @dataclass(frozen=True)
@@ -47,27 +53,29 @@ class Where:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, where: Where, bias: Tensor | None = None, dropout_probability: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, where: Where, position: Position | None = None, dropout_probability: float = 0.0
 ) -> Tensor:
     """softmax(q k / sqrt(K) + bias) v (Vaswani et al. 2017, equation 1), a row that may see nothing giving zeros.
 
-    Four cases, the first two without any tensor for the mask, so that the fast kernel runs:
-    everything visible; plain causal; a boolean mask; a bias, minus infinity where the mask says no.
+    The one place where the door ``bias`` of a position is used, so that no mixer forgets a part of it. Four cases, the
+    first two without any tensor for the mask, so that the fast kernel runs: everything visible; plain causal; a boolean
+    mask; a bias, minus infinity where the mask says no.
 
     Args:
         q: (B, H, L, K) queries.
         k: (B, G, S, K) keys.
         v: (B, G, S, K) values.
         where: Mask and indices.
-        bias: (B or 1, H, L, S), added to the logits.
+        position: What may have a bias to add to the logits; queries and keys are rotated already.
         dropout_probability: Dropout on the weights.
 
     Returns:
         (B, H, L, K).
     """
     slow_dropout = dropout_probability > 0.0 and q.device.type == "cpu"
-    if slow_dropout or _recorder.get() is not None:
-        return attend_by_hand(q, k, v, where, bias, dropout_probability)
+    if slow_dropout or is_recording() or (position is not None and position.adds_values):
+        return attend_by_hand(q, k, v, where, position, dropout_probability)
+    bias = None if position is None else position.bias(q, k, where.q_at, where.k_at)
     mask, plain_causal = None, False
     if bias is None and where.mask.is_plain_causal(where.q_at, where.k_at):
         plain_causal = True
@@ -82,9 +90,10 @@ def attend(
 
 
 def attend_by_hand(
-    q: Tensor, k: Tensor, v: Tensor, where: Where, bias: Tensor | None = None, dropout_probability: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, where: Where, position: Position | None = None, dropout_probability: float = 0.0
 ) -> Tensor:
     """:func:`attend` spelled out: the reference it is tested against, and the path that can drop or record weights."""
+    bias = None if position is None else position.bias(q, k, where.q_at, where.k_at)
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)  # (B, H, S, K)
@@ -99,7 +108,11 @@ def attend_by_hand(
     recorder = _recorder.get()
     if recorder is not None:
         recorder.append(weights.detach())
-    return dropout(weights, dropout_probability).to(v.dtype) @ v  # (B, H, L, K)
+    weights = dropout(weights, dropout_probability)
+    mixed = weights.to(v.dtype) @ v  # (B, H, L, K)
+    if position is not None and position.adds_values:
+        mixed = mixed + position.values(weights, where.q_at, where.k_at).to(v.dtype)
+    return mixed
 
 
 def _masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:

@@ -39,17 +39,21 @@ class FullAttention(Mixer):
         self.dropout = Dropout(shape.dropout if dropout is None else dropout)
 
     def forward(self, x: Tensor, context: Context, state: State | None = None) -> Tensor:
-        heads, groups = self.shape.num_heads, self.num_kv_heads
-        projected = self.project(x).unflatten(-1, (-1, self.shape.d_head))  # (B, L, H + 2G, K)
-        q, k, v = (part.transpose(1, 2) for part in projected.split((heads, groups, groups), dim=2))  # (B, H|G, L, K)
-        q, k = context.position.rotate(q, context.at), context.position.rotate(k, context.at)
+        q, k, v = self.heads(x, context)
         if state is not None:
             assert isinstance(state, KeyValues)
             k, v = state.append(k.transpose(1, 2), v.transpose(1, 2))  # (B, G, S, K)
-        bias = context.position.bias(q, context.at, context.k_at)
         where = Where(context.mask, context.at, context.k_at)
-        mixed = attend(q, k, v, where, bias, self.dropout.active)
+        mixed = attend(q, k, v, where, context.position, self.dropout.active)
         return self.output(merge_heads(mixed))
+
+    def heads(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, L, D) -> queries (B, H, L, K), keys and values (B, G, L, K), rotated."""
+        heads, groups = self.shape.num_heads, self.num_kv_heads
+        projected = self.project(x).unflatten(-1, (-1, self.shape.d_head)).transpose(1, 2)  # (B, H + 2G, L, K)
+        queries_and_keys, v = projected.split((heads + groups, groups), dim=1)
+        q, k = context.position.rotate(queries_and_keys, context.at).split((heads, groups), dim=1)
+        return q, k, v
 
     def start(self) -> KeyValues:
         return KeyValues()
@@ -101,8 +105,7 @@ class CrossAttention(CrossMixer):
             q_at = q_at.repeat(rows) if q_at.dim() == 1 else q_at.reshape(memory.keys.shape[0], -1)  # (R L,) or (M, R L)
             q = q.unflatten(0, (-1, rows)).transpose(1, 2).flatten(2, 3)  # (M, H, R L, K)
         where = Where(Mask(keep=memory.keep), q_at, memory.at)
-        bias = context.position.bias(q, q_at, memory.at)
-        mixed = attend(q, memory.keys, memory.values, where, bias, self.dropout.active)  # (M, H, R L, K)
+        mixed = attend(q, memory.keys, memory.values, where, context.position, self.dropout.active)  # (M, H, R L, K)
         if rows > 1:
             mixed = mixed.unflatten(2, (rows, -1)).transpose(1, 2).flatten(0, 1)  # (M R, H, L, K)
         return self.output(merge_heads(mixed))

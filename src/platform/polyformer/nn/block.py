@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from polyformer.nn.feed_forward import NoFeedForward
 from polyformer.nn.mixer import Context, CrossContext, CrossMixer, Mixer
 from polyformer.nn.residual import Residual
 from polyformer.nn.state import State
@@ -27,7 +28,7 @@ class EncoderBlock(nn.Module):
 
     def __init__(self, mixer: Mixer, feed_forward: nn.Module, wrap: Wrap) -> None:
         super().__init__()
-        self.mixer, self.feed_forward = wrap(mixer), wrap(feed_forward)
+        self.mixer, self.feed_forward = wrap(mixer), wrap_unless_empty(feed_forward, wrap)
 
     def forward(self, x: Tensor, context: Context, state: State | None = None) -> Tensor:  # (B, L, D)
         out: Tensor = self.feed_forward(self.mixer(x, context, state))
@@ -38,6 +39,11 @@ class EncoderBlock(nn.Module):
         mixer = self.mixer.inner
         assert isinstance(mixer, Mixer)
         return mixer.start()
+
+
+def wrap_unless_empty(feed_forward: nn.Module, wrap: Wrap) -> nn.Module:
+    """A feed-forward in its residual wrapper; :class:`NoFeedForward` as it is, since its shortcut would double the input."""
+    return feed_forward if isinstance(feed_forward, NoFeedForward) else wrap(feed_forward)
 
 
 class BlockState(State):
@@ -63,7 +69,7 @@ class DecoderBlock(nn.Module):
 
     def __init__(self, mixer: Mixer, cross: CrossMixer, feed_forward: nn.Module, wrap: Wrap) -> None:
         super().__init__()
-        self.mixer, self.cross, self.feed_forward = wrap(mixer), wrap(cross), wrap(feed_forward)
+        self.mixer, self.cross, self.feed_forward = wrap(mixer), wrap(cross), wrap_unless_empty(feed_forward, wrap)
 
     def forward(
         self, x: Tensor, context: Context, cross_context: CrossContext, state: BlockState | None = None

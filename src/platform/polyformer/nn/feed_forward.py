@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from polyformer.nn.dropout import Dropout, relu_dropout
 from polyformer.nn.shape import Shape
 
-__all__ = ["FeedForward", "FeedForwardFactory", "SwiGLU"]
+__all__ = ["FeedForward", "FeedForwardFactory", "NoFeedForward", "SwiGLU"]
 
 FeedForwardFactory = Callable[[Shape], nn.Module]
 
@@ -104,3 +104,19 @@ class SwiGLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (B, L, D)
         gate, inner = self.inner(x).chunk(2, dim=-1)  # (B, L, F) each
         return self.outer(self.dropout(F.silu(gate) * inner))
+
+
+class NoFeedForward(nn.Module):
+    """Nothing, so that a block is its mixer alone, as a layer of a recurrent network is.
+
+    A block gives it no norm and no shortcut of its own, which would change what passes through.
+
+    Args:
+        shape: What the stack has decided.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:  # any shape
+        return x

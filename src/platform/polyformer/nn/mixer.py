@@ -5,7 +5,7 @@ Letters: B batch, L queries, S keys, D model, C width of a memory.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
@@ -14,7 +14,19 @@ from polyformer.nn.position import Position
 from polyformer.nn.shape import Shape
 from polyformer.nn.state import State
 
-__all__ = ["Context", "CrossContext", "CrossMixer", "CrossMixerFactory", "Memory", "Mixer", "MixerFactory", "check_fit"]
+__all__ = [
+    "Context",
+    "CrossContext",
+    "CrossMixer",
+    "CrossMixerFactory",
+    "Memory",
+    "Mixer",
+    "MixerFactory",
+    "check_fit",
+    "public_subclasses",
+]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,27 @@ class Mixer(nn.Module):
     directions: ClassVar[frozenset[str]] = frozenset({"both", "causal"})
     """The ways it can run: "both" in an encoder, "causal" in a decoder."""
 
+    @property
+    def limit(self) -> int | None:
+        """Number of tokens it can mix; None when there is no limit."""
+        return None
+
+    def check_length(self, length: int) -> None:
+        """Refuses a sequence of ``length`` tokens if they are more than it can mix.
+
+        Raises:
+            ValueError: Naming the key to change.
+        """
+        if self.limit is not None and length > self.limit:
+            raise ValueError(
+                f"`{type(self).__name__}` mixes up to {self.limit} tokens (`model.max_length`), but {length} are needed; train "
+                "with a larger `model.max_length`, or with a mixer that has no limit, as SlidingWindow"
+            )
+
+    def narrowed(self, mask: Mask) -> Mask:
+        """The mask, without what this mixer hides besides; of those that do not look at tokens one by one, the mask itself."""
+        return mask
+
     def forward(self, x: Tensor, context: Context, state: State | None = None) -> Tensor:
         """Mixes (B, L, D); with a state, ``x`` continues what the state remembers, and is remembered."""
         raise NotImplementedError
@@ -107,14 +140,35 @@ def check_fit(mixer: type[Mixer] | type[CrossMixer], position: type[Position], c
     Raises:
         ValueError: With the names of both and the alternatives.
     """
-    missing = position.doors() - {"embed"} - mixer.doors
-    if missing:
-        fits = sorted(kind.__name__ for kind in Position.__subclasses__() if kind.doors() <= mixer.doors | {"embed"})
-        raise ValueError(
-            f"`{position.__name__}` needs a mixer with {' and '.join(sorted(missing))}, which `{mixer.__name__}` lacks; "
-            f"with it, use {' or '.join(fits)}"
-        )
+    role: type[Mixer] | type[CrossMixer] = Mixer if issubclass(mixer, Mixer) else CrossMixer
     direction = "causal" if causal else "both"
-    if issubclass(mixer, Mixer) and direction not in mixer.directions:
-        fits = sorted(kind.__name__ for kind in Mixer.__subclasses__() if direction in kind.directions)
-        raise ValueError(f"`{mixer.__name__}` cannot run {direction}; use {' or '.join(fits)}")
+    able = [kind for kind in public_subclasses(role) if _honours(kind, position) and _runs(kind, direction)]
+    if not _honours(mixer, position):
+        missing = " and ".join(sorted(position.doors() - {"embed"} - mixer.doors))
+        fits = [kind for kind in public_subclasses(Position) if _honours(mixer, kind)]
+        raise ValueError(
+            f"`{position.__name__}` needs a mixer with {missing}, which `{mixer.__name__}` lacks; "
+            f"with it, use {_either(fits)}; or take {_either(able)} instead of it"
+        )
+    if not _runs(mixer, direction):
+        raise ValueError(f"`{mixer.__name__}` cannot run {direction}; use {_either(able)}")
+
+
+def public_subclasses(kind: type[T]) -> list[type[T]]:
+    """Every class below one, however far, that has been imported and is not private, by name."""
+    found: set[type[T]] = set()
+    for child in kind.__subclasses__():
+        found.update([child, *public_subclasses(child)])
+    return sorted((child for child in found if not child.__name__.startswith("_")), key=lambda child: child.__name__)
+
+
+def _honours(mixer: type[Mixer] | type[CrossMixer], position: type[Position]) -> bool:
+    return position.doors() <= mixer.doors | {"embed"}
+
+
+def _runs(mixer: type[Mixer] | type[CrossMixer], direction: str) -> bool:
+    return not issubclass(mixer, Mixer) or direction in mixer.directions
+
+
+def _either(kinds: list[type[Any]]) -> str:
+    return " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))

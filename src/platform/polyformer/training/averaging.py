@@ -1,4 +1,7 @@
-"""Means of weights: of all steps from a point on, or of several validations."""
+"""Means of weights: of all steps from a point on, or of several validations.
+
+Buffers are never averaged, but are those of the newest weights: the mean of two draws of random features is no draw.
+"""
 
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -36,7 +39,7 @@ class MovingMean(_InPlaceOfWeights):
         def average(mean: Tensor, now: Tensor, _: Any) -> Tensor:
             return torch.lerp(mean, now, 1.0 - decay) if mean.is_floating_point() else now
 
-        super().__init__(avg_fn=average)
+        super().__init__(use_buffers=False, avg_fn=average)
 
 
 class StepMean(_InPlaceOfWeights):
@@ -47,7 +50,7 @@ class StepMean(_InPlaceOfWeights):
     """
 
     def __init__(self, first: int) -> None:
-        super().__init__()
+        super().__init__(use_buffers=False)
         self.first = first
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *rest: Any) -> None:
@@ -97,14 +100,18 @@ class CheckpointMean(Callback):
         for _, step in dropped:
             self._file(step).unlink(missing_ok=True)
 
-    def mean(self) -> dict[str, Tensor]:
-        """The mean weights, by name; the files are removed by :meth:`clean`."""
+    def mean(self, buffers: set[str]) -> dict[str, Tensor]:
+        """The mean weights, by name; the files are removed by :meth:`clean`.
+
+        Args:
+            buffers: Names of those that are no weights.
+        """
         total: dict[str, Tensor] = {}
-        for _, step in self.kept:
+        for _, step in sorted(self.kept, key=lambda entry: entry[1]):
             weights = torch.load(self._file(step), weights_only=True)
             for name, value in weights.items():
-                total[name] = total[name] + value.double() if name in total else value.double()
-        return {name: value / len(self.kept) for name, value in total.items()}
+                total[name] = total[name] + value.double() if name in total and name not in buffers else value.double()
+        return {name: value if name in buffers else value / len(self.kept) for name, value in total.items()}
 
     def clean(self) -> None:
         """Removes the files."""

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
@@ -25,6 +25,7 @@ from polyformer.training.names import nearest
 from polyformer.training.recipe import Recipe
 from polyformer.training.schedules import Schedule
 from polyformer.training.task import Task
+from polyformer.training.weights_and_biases import WeightsAndBiasesOptions
 
 __all__ = ["Built", "TaskParser", "load_task", "task_class"]
 
@@ -40,6 +41,9 @@ CLASS_KEYS = (
     "data", "training.optimizer", "training.schedule", "model.mixer", "model.cross", "model.feed_forward", "model.position"
 )  # fmt: skip
 """Keys that name a class and have a default; see :func:`named_classes`."""
+
+TRACKER_NAMES = Literal["wandb", "tensorboard"] | list[Literal["wandb", "tensorboard"]] | None
+LOGGER = "where the run can be watched beside its folder, as wandb or [wandb, tensorboard]; metrics.csv is always written"
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def task_class(name: str) -> type[Task]:
 
 
 class TaskParser:
-    """The keys of one task: `task`, `model`, `data`, `training`, `trainer` and `seed`.
+    """The keys of one task: `task`, `model`, `data`, `training`, `trainer`, `logger`, `wandb` and `seed`.
 
     Args:
         task: The task's class.
@@ -95,13 +99,16 @@ class TaskParser:
         parser.add_subclass_arguments(task.data_class, "data", help="where the data is and how it is cut into batches")
         parser.add_class_arguments(Recipe, "training")
         parser.add_class_arguments(Trainer, "trainer", skip=TRAINER_OWNED, instantiate=False)
+        parser.add_argument("--logger", type=TRACKER_NAMES, default=None, help=LOGGER)
+        parser.add_class_arguments(WeightsAndBiasesOptions, "wandb")
         parser.set_defaults({"task": task.__name__, "data": task.data_class.__name__})
         self.parser, self.defaults = parser, parser.get_defaults()
 
     def classes_for(self, key: str) -> list[str]:
         """The classes that the value of a key may name."""
-        kinds = {"position": Position, "cross_position": Position, "mixer": Mixer, "cross": CrossMixer, "schedule": Schedule,
-                 "optimizer": Optimizer, "data": DataModule, "task": Task}  # fmt: skip
+        kinds = {"position": Position, "cross_position": Position, "positions": Position, "mixer": Mixer, "mixers": Mixer,
+                 "decoder_mixers": Mixer, "cross": CrossMixer, "schedule": Schedule, "optimizer": Optimizer,
+                 "data": DataModule, "task": Task}  # fmt: skip
         kind = kinds.get(key.rpartition(".")[2], nn.Module)
         return [found.__name__ for found in all_subclasses(kind) if not found.__name__.startswith("_")]
 
@@ -187,7 +194,7 @@ def load_task(path: Path, words: Sequence[str] = ()) -> tuple[Task, Built]:
         words: Command-line words that change stored settings, such as `--task.search.beam 1`.
 
     Raises:
-        ValueError: If the file is no checkpoint, or names a class from elsewhere.
+        ValueError: If the file is no checkpoint, names a class from elsewhere, or has weights for fewer places than asked.
     """
     content = read_checkpoint(path)
     stored = content["polyformer"]
@@ -201,7 +208,14 @@ def load_task(path: Path, words: Sequence[str] = ()) -> tuple[Task, Built]:
     assets = Assets.from_dict(stored["assets"])
     built.data.use_assets(assets)
     task = built.make_task(assets)
-    task.load_state_dict(merge_differences(content["state_dict"]))
+    weights, made = merge_differences(content["state_dict"]), task.state_dict()
+    changed = [name for name, value in weights.items() if name in made and made[name].shape != value.shape]
+    if changed:
+        raise ValueError(
+            f"{path}: `model.max_length` cannot be changed, since {changed[0]} has a row for each place; train with a larger "
+            "one, or with a position that has no limit, as Sinusoidal"
+        )
+    task.load_state_dict(weights)
     return task.eval(), built
 
 

@@ -33,6 +33,8 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
         return UsageError(f"`{key}` is {match[1]}, but there is no such class{nearest(match[1], classes_for(key))}")
     if match := re.search(r"Expected an? (?:<class ')?(.+?)'?>?\. Got value: (.*)", text):
         return UsageError(f"`{key}` must be {match[1]}, but is {match[2]}")
+    if match := re.search(r"the following arguments are required: (\w+)", text):
+        return UsageError(f"`{key}` needs `{match[1]}`")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return UsageError(" ".join(lines[:3])[:400])
 

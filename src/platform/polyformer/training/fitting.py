@@ -9,19 +9,26 @@ from typing import Any
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, LambdaCallback
+from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy
 
+from polyformer.plain import write_json_lines
 from polyformer.training.averaging import CheckpointMean, MovingMean, StepMean
 from polyformer.training.build import Built
 from polyformer.training.chains import Beginning
-from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, read_checkpoint
+from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, better_side, read_checkpoint
+from polyformer.training.facts import fingerprints
 from polyformer.training.freezing import GradualUnfreezing, freeze, frozen_parts
 from polyformer.training.low_rank import add_differences
 from polyformer.training.memory import keep_freed_memory, peak_memory
 from polyformer.training.progress import Meter, log
+from polyformer.training.redrawing import Redrawing
+from polyformer.training.resuming import Patience, check_resumable
 from polyformer.training.run import MetricsFile, RunFolder
 from polyformer.training.task import Task
+from polyformer.training.trackers import make_trackers
+from polyformer.training.tracking import Trackers, Tracking
 
 __all__ = ["Fitting", "make_trainer"]
 
@@ -46,13 +53,15 @@ class Fitting:
     Args:
         built: The objects that the settings describe.
         run: Where everything goes.
+        draw: Figures of a trained task by name, beside its own; made where the run is tracked.
 
     Raises:
-        ValueError: For a seed below 0.
+        ValueError: For a seed below 0, and for a tracker that is not installed.
     """
 
-    def __init__(self, built: Built, run: RunFolder) -> None:
-        self.built, self.run, self.keys = built, run, built.trainer
+    def __init__(self, built: Built, run: RunFolder, draw: Callable[[Task], dict[str, Any]] | None = None) -> None:
+        self.built, self.run, self.keys, self.draw = built, run, built.trainer, draw
+        self.trackers = Trackers(make_trackers(built.settings), run)
         self.data, self.recipe, self.seed = built.data, built.recipe, int(built.settings["seed"])
         if self.seed < 0:
             raise ValueError(f"`seed` must be at least 0, but is {self.seed}")
@@ -78,18 +87,21 @@ class Fitting:
         steps = self._steps()
         averaging = self._averaging(monitor, mode, steps)
         started = LambdaCallback(on_train_start=lambda *_: on_start() if on_start is not None else None)
-        callbacks = [started, meter, *self._tune(task), *averaging, *self._patience(monitor, mode), checkpoints]
-        trainer = self._trainer(steps, metrics_file, callbacks)
+        tuning = [*self._tune(task), Redrawing(self.seed)]
+        callbacks = [started, meter, *tuning, *averaging, *self._patience(monitor, mode), checkpoints]
+        callbacks.append(Tracking(self.trackers, checkpoints, self.built.settings))
+        trainer = self._trainer(steps, [metrics_file, self.trackers], callbacks)
         if start is not None:
             metrics_file.resume(start["global_step"])
             log.info("resuming from step %d", start["global_step"])
         if isinstance(trainer.strategy, DDPStrategy):
             trainer.strategy._ddp_kwargs.setdefault("find_unused_parameters", not task.trains_all_parameters)
         log.info("%s, %s steps", count_parameters(task), f"{trainer.max_steps:,}")
-        trainer.fit(task, datamodule=self.data, ckpt_path=None if start is None else self._last, weights_only=True)
-        if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return {"metrics": {}}
-        return self._finish(trainer, task, meter, averaging, checkpoints)
+        with self.trackers:
+            trainer.fit(task, datamodule=self.data, ckpt_path=None if start is None else self._last, weights_only=True)
+            if trainer.fast_dev_run:  # type: ignore[attr-defined]
+                return {"metrics": {}}
+            return self._finish(trainer, task, meter, averaging, checkpoints)
 
     @property
     def _last(self) -> Path:
@@ -151,7 +163,7 @@ class Fitting:
             raise ValueError(f"how long to train is not given: set `trainer.max_steps`{way}")
         return min(given)
 
-    def _trainer(self, steps: int, metrics_file: MetricsFile, callbacks: list[Callback]) -> Trainer:
+    def _trainer(self, steps: int, loggers: list[Logger], callbacks: list[Callback]) -> Trainer:
         """One Lightning epoch is the whole training, so that the end of a pass over the data means nothing to it."""
         accumulated, per_epoch = int(self.keys.accumulate_grad_batches), self.data.batches_per_epoch()
         self.data.total_batches = steps * accumulated
@@ -163,7 +175,7 @@ class Fitting:
         keys.val_check_interval = min(every, steps) * accumulated
         return make_trainer(
             keys,
-            logger=[metrics_file],
+            logger=loggers,
             callbacks=callbacks,
             plugins=[AtomicCheckpointIO()],
             default_root_dir=self.run.path,
@@ -193,9 +205,15 @@ class Fitting:
             self._try_mean(trainer, task, mean, checkpoints)
         results = self._results(task, trainer, meter, {**checkpoints.best_metrics, **self._test(trainer, task)})
         if trainer.is_global_zero:
-            self.run.write_results(results)
             is_tested = self.data.contents("test") is not None
-            self.run.write_pictures(task.draw() if is_tested else checkpoints.draw_best())
+            if is_tested and (rows := task.tell()):
+                write_json_lines(self.run.path / "test.jsonl.gz", rows)
+            self.run.write_results(results)
+            figures = task.draw() if is_tested else checkpoints.draw_best()
+            if self.trackers.is_wanted and self.draw is not None:
+                figures |= self.draw(task.eval())
+            pictures = self.run.write_pictures(figures)
+            self.trackers.each(lambda tracker: tracker.finish(results, pictures))
             for mean in means:
                 mean.clean()
         return results
@@ -204,7 +222,7 @@ class Fitting:
         """Validates the mean of the kept weights; it becomes the best checkpoint only if it is better."""
         if not averaging.kept:
             return
-        task.load_state_dict(averaging.mean())
+        task.load_state_dict(averaging.mean({name for name, _ in task.named_buffers()}))
         trainer.validate(task, datamodule=self.data, verbose=False)
         better = checkpoints.is_better(task.metrics[checkpoints.monitor])
         log.info("mean of the %s %d: %s", averaging.kind, len(averaging.kept), "kept as best" if better else "not better")
@@ -243,6 +261,7 @@ class Fitting:
             | {"python": platform.python_version()},
             "metrics": metrics,
             "signatures": task.signatures(),
+            "fingerprints": fingerprints(task, self.data),
             "data": {split: str(report) for split, report in self.data.reports.items()},
             "try": task.example,
         }
@@ -255,42 +274,3 @@ def count_parameters(task: Task) -> str:
         counts[parameter.requires_grad] += parameter.numel()
     trained = f" ({counts[True]:,} trained)" if counts[False] else ""
     return f"{sum(counts.values()):,} parameters{trained}"
-
-
-def better_side(monitor: str) -> str:
-    """Losses, perplexities, bits and errors should fall; everything else should rise."""
-    name = monitor.rpartition("/")[2]
-    return "min" if any(word in name for word in ("loss", "perplexity", "bits", "error", "rmse")) else "max"
-
-
-class Patience(EarlyStopping):
-    """Early stopping whose patience is the one given now, also in a run that is gone on with."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict({**state_dict, "patience": self.patience})
-
-
-def check_resumable(task: Task, start: dict[str, Any]) -> None:
-    """Refuses to go on with weights of other names or shapes, other parts trained, or the state of another optimizer.
-
-    Raises:
-        ValueError: Naming the keys that must stay as they were.
-    """
-    stored = start["polyformer"]["settings"].get("training") or {}
-    if stored.get("tuning", task.settings["training"]["tuning"]) != task.settings["training"]["tuning"]:
-        raise ValueError("this run cannot be resumed with other keys under `training.tuning`, which say what is trained")
-    before = {name: tuple(value.shape) for name, value in start["state_dict"].items()}
-    now = {name: tuple(value.shape) for name, value in task.state_dict().items()}
-    differing = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-    if differing:
-        name = differing[0]
-        raise ValueError(
-            f"this run cannot be resumed with other `model:` keys: {len(differing)} weights differ, such as {name} "
-            f"({before.get(name)} then, {now.get(name)} now)"
-        )
-    names = [str((keys.get("optimizer") or {}).get("class_path")) for keys in (stored, task.settings["training"])]
-    if names[0] != names[1]:
-        raise ValueError(
-            f"this run cannot be resumed with another `training.optimizer` ({names[0]} then, {names[1]} now): one cannot go on "
-            "with the other's state"
-        )

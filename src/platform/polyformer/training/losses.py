@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
-__all__ = ["TokenLoss", "linear_cross_entropy", "perplexity", "sequence_loss"]
+__all__ = ["TokenLoss", "linear_cross_entropy", "perplexity", "sequence_loss", "token_losses"]
 
 CHUNK_BYTES = {"cpu": 8 << 20}
 """Of logits, where a cache decides; elsewhere a gigabyte, since many small products would leave an accelerator idle."""
@@ -75,6 +76,26 @@ def sequence_loss(
     real = (labels != padding).nonzero().squeeze(1)  # (N,)
     vectors = hidden.flatten(0, 1).index_select(0, real)  # (N, D)
     return linear_cross_entropy(vectors, weight, labels[real], smoothing), len(real)
+
+
+@torch.no_grad()
+def token_losses(hidden: Tensor, weight: Tensor, target: Tensor, padding: int) -> Tensor:
+    """What each token costs, (B, L) nats, 0 at padding; without a gradient, and chunk by chunk as above.
+
+    Args:
+        hidden: (B, L, D) vectors.
+        weight: (V, D) output matrix.
+        target: (B, L) token ids.
+        padding: The id that stands for no token.
+
+    >>> token_losses(torch.zeros(1, 2, 3), torch.zeros(4, 3), torch.tensor([[2, 0]]), padding=0)
+    tensor([[1.3863, 0.0000]])
+    """
+    vectors, labels = hidden.flatten(0, 1), target.flatten()  # (B L, D), (B L,)
+    chunk = max(1, CHUNK_BYTES.get(hidden.device.type, 1 << 30) // (4 * weight.shape[0]))
+    parts = zip(vectors.split(chunk), labels.split(chunk), strict=True)
+    each = [F.cross_entropy((x @ weight.t()).float(), y, reduction="none") for x, y in parts]
+    return torch.cat(each).masked_fill(labels == padding, 0.0).view_as(target)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

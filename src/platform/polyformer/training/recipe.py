@@ -81,8 +81,8 @@ class Recipe:
 
     Args:
         optimizer: A torch optimizer.
-        decayed: What the optimizer's weight decay touches: the matrices of linear layers; embeddings and positions too; or
-            norms and biases as well ("all").
+        decayed: What the optimizer's weight decay touches: the matrices of linear and recurrent layers; embeddings and
+            positions too; or norms and biases as well ("all").
         schedule: How the learning rate moves with the step (a subclass of Schedule).
         averaging: Whether the weights that are kept are averages.
         monitor: The metric that decides which checkpoint is best; None: the task's own.
@@ -114,7 +114,7 @@ class Recipe:
 
 
 def parameter_groups(module: nn.Module, decayed: Decayed = "matrices", layer_decay: float = 1.0) -> list[dict[str, Any]]:
-    """Groups of matrices of linear layers, of embeddings and positions, of norms and biases; the last two decay only if asked.
+    """Groups of matrices of layers, of embeddings and positions, of norms and biases; the last two decay only if asked.
 
     With ``layer_decay`` below 1 there are such groups for each depth, the top first, and "rate" is their share of the
     learning rate.
@@ -122,12 +122,12 @@ def parameter_groups(module: nn.Module, decayed: Decayed = "matrices", layer_dec
     >>> [len(group["params"]) for group in parameter_groups(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))]
     [1, 3]
     """
-    linear = {f"{name}.weight" for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+    matrices = {f"{name}.{own}" for name, layer in module.named_modules() for own in matrices_of(layer)}
     groups: dict[tuple[int, str], list[nn.Parameter]] = {}
     depths = layer_depths(module) if layer_decay < 1.0 else {}
     for name, parameter in module.named_parameters():
         tuned = name.endswith((".weight.0.down", ".weight.0.up"))  # a difference of low rank decays as its matrix would
-        kind = "matrices" if name in linear else "differences" if tuned else "tables" if parameter.dim() > 1 else "vectors"
+        kind = "matrices" if name in matrices else "differences" if tuned else "tables" if parameter.dim() > 1 else "vectors"
         if parameter.requires_grad:
             groups.setdefault((depths.get(name, 0), kind), []).append(parameter)
     whole = {"matrices": ("tables", "vectors"), "matrices_and_embeddings": ("vectors",), "all": ()}[decayed]
@@ -136,6 +136,16 @@ def parameter_groups(module: nn.Module, decayed: Decayed = "matrices", layer_dec
         found.append({"params": parameters, "kind": kind, "rate": layer_decay**depth})
         found[-1] |= {"weight_decay": 0.0} if kind in whole else {}
     return found
+
+
+def matrices_of(layer: nn.Module) -> list[str]:
+    """The matrices of a linear or a recurrent layer, by their names in it.
+
+    >>> matrices_of(nn.LSTM(2, 3))
+    ['weight_ih_l0', 'weight_hh_l0']
+    """
+    own = layer.named_parameters(recurse=False) if isinstance(layer, (nn.Linear, nn.RNNBase)) else ()
+    return [name for name, parameter in own if parameter.dim() == 2]
 
 
 def layer_depths(module: nn.Module) -> dict[str, int]:

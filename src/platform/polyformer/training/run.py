@@ -1,6 +1,7 @@
 """The run folder: what every training leaves behind."""
 
 import csv
+import json
 import os
 import warnings
 from pathlib import Path
@@ -11,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from polyformer.plain import to_json
 
-__all__ = ["MetricsFile", "RunFolder"]
+__all__ = ["MetricsFile", "RunFolder", "SamplesFile"]
 
 
 class RunFolder:
@@ -68,13 +69,15 @@ class RunFolder:
         temporary.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
         temporary.replace(self.path / "results.json")
 
-    def write_pictures(self, pictures: dict[str, Any]) -> None:
-        """Writes figures to `pictures/NAME.png`."""
+    def write_pictures(self, pictures: dict[str, Any]) -> dict[str, Path]:
+        """Writes figures to `pictures/NAME.png`; where each of them is."""
+        files = {name: self.path / "pictures" / f"{name}.png" for name in pictures}
         for name, figure in pictures.items():
             (self.path / "pictures").mkdir(exist_ok=True)
             with warnings.catch_warnings():  # for each character that no font here has
                 warnings.simplefilter("ignore", UserWarning)
-                figure.savefig(self.path / "pictures" / f"{name}.png")
+                figure.savefig(files[name])
+        return files
 
 
 class MetricsFile(Logger):
@@ -131,3 +134,30 @@ class MetricsFile(Logger):
             writer.writeheader()
             writer.writerows(self.rows)
         temporary.replace(self.path)
+
+
+class SamplesFile:
+    """Appends what a model answered at each validation to a file of JSON lines.
+
+    Args:
+        path: The file; rows in it beyond the step that training resumes from are dropped when training starts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, Any]] = []
+
+    def resume(self, step: int) -> None:
+        """Reads the rows of an earlier session up to ``step``; later ones will be made again."""
+        if self.path.exists():
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            self.rows = [row for row in map(json.loads, lines) if row["step"] <= step]
+            temporary = self.path.with_name(f".{self.path.name}")
+            temporary.write_text("".join(f"{to_json(row)}\n" for row in self.rows), encoding="utf-8")
+            temporary.replace(self.path)
+
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """Appends rows; each has the "step" of its validation."""
+        self.rows = [*self.rows, *rows]
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{to_json(row)}\n" for row in rows)

@@ -31,6 +31,9 @@ class Target(ABC):
     signatures: ClassVar[dict[str, str]] = {}
     """How metrics are computed, where their name does not say it all."""
 
+    is_number: ClassVar[bool] = False
+    """Whether an answer is near or far rather than right or wrong."""
+
     size: int
     """Number of outputs (K)."""
 
@@ -163,6 +166,7 @@ class OneNumber(Target):
     """
 
     monitor = ("val/rmse", "min")
+    is_number = True
     size = 1
 
     def __init__(self, mean: float, deviation: float) -> None:

@@ -60,8 +60,10 @@ class Task(LightningModule):
         self.learning_rate = 0.0
         self.metrics: dict[str, float] = {}
         self.shown: list[str] = []
+        self.sampled: list[dict[str, Any]] = []
         self.example = ""
         self.draw: Callable[[], dict[str, Any]] = dict
+        self.tell: Callable[[], list[dict[str, Any]]] = list
         self.data: Any = None  # what is being measured, for tasks that need more of it than records
         self._given_options: list[dict[str, Any]] = []
         self._step_count = torch.zeros(())
@@ -84,11 +86,11 @@ class Task(LightningModule):
             ValueError: Naming both keys; from here, for texts that are longer than the position can tell.
         """
         limits: Any = getattr(data, "text_limits", None)
-        limit = None if limits is None else options.position(options.shape(causal=False)).limit
+        limit = None if limits is None else options.limit(causal=False)
         if limit is not None and limits.max_length > limit:
             raise ValueError(
-                f"the data's `max_length` ({limits.max_length}) must not be above `model.max_length` ({limit}), since the "
-                "position has no more places"
+                f"the data's `max_length` ({limits.max_length}) must not be above `model.max_length` ({limit}), which is "
+                "all that the position and the mixer have room for"
             )
 
     def accept(self, data: Any) -> None:
@@ -126,6 +128,20 @@ class Task(LightningModule):
 
     def samples(self, records: list[Any]) -> list[str]:
         """A few lines that show a person what the model does now."""
+        return []
+
+    def sample_rows(self, records: list[Any]) -> list[dict[str, Any]]:
+        """The same examples at each validation as rows of a table, such as source, reference, output and score.
+
+        Where there are none, the lines of :meth:`samples` are kept as one text.
+        """
+        return []
+
+    def example_rows(self, records: list[Any]) -> list[dict[str, Any]]:
+        """Every example of a test, by which models are compared: "input", "reference", "output", and whether it is "correct".
+
+        Of running text, for each document "input", "nats", "tokens" and "bytes".
+        """
         return []
 
     def pictures(self, records: list[Any]) -> dict[str, Any]:
@@ -250,7 +266,8 @@ class Task(LightningModule):
         self.metrics = {f"{split}/{name}": float(value) for name, value in metrics.items()}
         self.log_dict(self.metrics, logger=False)  # for lightning's callbacks, which round to float32
         self.shown, self.example = self.samples(records), self.try_line(records)
-        self.draw = partial(self.pictures, records)
+        self.sampled = self.sample_rows(records) or ([{"output": "\n".join(self.shown)}] if self.shown else [])
+        self.draw, self.tell = partial(self.pictures, records), partial(self.example_rows, records)
 
     # ---- checkpoints
 

@@ -1,0 +1,217 @@
+"""`platform sweep`: many trainings from one description."""
+
+import math
+import re
+import shlex
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from polyformer.cli.help import SWEEP
+from polyformer.cli.quiet import quiet
+from polyformer.cli.settings import parse_settings
+from polyformer.cli.words import flag, option
+from polyformer.errors import UsageError
+from polyformer.experiments.agents import for_agents
+from polyformer.experiments.running import SweepRunner
+from polyformer.experiments.settings import flat
+from polyformer.experiments.sweep import BUDGETS, Cell, Sweep, seeds_of, sweep_of
+from polyformer.experiments.sweep_folder import SweepFolder
+
+__all__ = ["sweep"]
+
+PLATFORM = (sys.executable, "-c", "import sys; from polyformer.cli import main; sys.exit(main())")
+
+
+def sweep(words: list[str]) -> int:
+    """Runs a sweep, or says what it would run; the exit code is 1 where a training failed."""
+    if {"-h", "--help"}.intersection(words):
+        print(SWEEP)
+        return 0
+    quiet()
+    dry, agents, only = flag(words, "--dry-run"), option(words, "--to-wandb"), option(words, "--cell")
+    again = list(words)
+    try:
+        described = _described(words)
+        described = replace(described, fixed={**described.fixed, **_rest(words)})
+        cells = [_within_budget(cell, described.budget) for cell in described.cells if only in (None, cell.name)]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if not cells:
+        raise UsageError(f"--cell {only}: there is no such cell; there are {', '.join(cell.name for cell in described.cells)}")
+    metrics = {cell.name: _monitor(cell) for cell in cells}
+    folder = SweepFolder(Path("runs", described.name) if "/" not in described.name else Path(described.name))
+    if agents is not None:
+        return _write_agents(described, cells, metrics[cells[0].name], again, Path(agents))
+    if dry:
+        for cell in cells:
+            print(shlex.join(["platform", *folder.words_for(cell)]) + (" # finished" if folder.is_finished(cell) else ""))
+        return 0
+    failed = SweepRunner(folder, PLATFORM, described.parallel, _say).run(cells)
+    _say(f"{len(cells) - len(failed)} of {len(cells)} cells have finished; compare them: platform compare {folder.path}")
+    for cell in failed:
+        _say(f"failed: {cell.name}; the same command tries it again")
+    return int(bool(failed))
+
+
+def _described(words: list[str]) -> Sweep:
+    """The sweep that a file, the words, or both describe; its own options are taken out of the words.
+
+    Raises:
+        ValueError: If it is not described, or not rightly.
+    """
+    file = words.pop(0) if words and not words[0].startswith("-") else None
+    content: dict[str, Any] = _read(file) if file is not None else {}
+    configs, varied = _all(words, "--config"), _all(words, "--vary")
+    if configs:
+        content["config"] = configs
+    for said in varied:
+        key, equals, values = said.partition("=")
+        if not equals or not values:
+            raise ValueError(f"--vary must be KEY=VALUE,VALUE, such as model.position=Rotary,Learned, but is {said}")
+        content["vary"] = {**(content.get("vary") or {}), key: _values(values)}
+    for name, read in (("seeds", _seeds), ("parallel", _number), ("budget", _budget), ("name", str)):
+        given = option(words, f"--{name}")
+        if given is not None:
+            content[name] = read(given)
+    if file is None and not varied and "seeds" not in content:
+        raise ValueError("say what is to be run: platform sweep SWEEP.yaml, or --config FILE --vary KEY=VALUE,VALUE --seeds N")
+    stem = Path(file or (configs or ["sweep"])[0]).stem
+    keys = [said.partition("=")[0].rpartition(".")[2] for said in varied]
+    found = sweep_of(content, "-".join([stem, *keys]), file or "the sweep")
+    if found.parallel < 1:
+        raise ValueError(f"`parallel` must be at least 1, but is {found.parallel}")
+    return found
+
+
+def _read(file: str) -> dict[str, Any]:
+    path = Path(file)
+    if not path.is_file():
+        raise ValueError(f"{file}: no such file")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{file}: must hold keys such as `config:` and `vary:`")
+    return content
+
+
+def _all(words: list[str], name: str) -> list[str]:
+    found = []
+    while (value := option(words, name)) is not None:
+        found.append(value)
+    return found
+
+
+def _values(said: str) -> list[Any]:
+    """Values with commas between them, except within brackets.
+
+    >>> _values("Rotary,4,0.1,[1, 2]")
+    ['Rotary', 4, 0.1, [1, 2]]
+    """
+    parts, depth = [""], 0
+    for character in said:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [yaml.safe_load(part) for part in parts]
+
+
+def _number(said: str) -> int:
+    if not said.isdigit():
+        raise ValueError(f"a whole number is needed, but there is {said}")
+    return int(said)
+
+
+def _seeds(said: str) -> list[int]:
+    return list(seeds_of(int(said) if said.isdigit() else [_number(part) for part in said.split(",")]))
+
+
+def _budget(said: str) -> dict[str, float]:
+    kind, _, value = said.partition("=")
+    if kind not in BUDGETS or not re.fullmatch(r"[0-9]+([.][0-9]+)?(e[0-9]+)?", value):
+        raise ValueError(f"--budget must be steps=N, tokens=N or seconds=N, but is {said}")
+    return {kind: float(value)}
+
+
+def _rest(words: list[str]) -> dict[str, Any]:
+    """Keys of `fit` for all cells, from what is left of the words.
+
+    Raises:
+        ValueError: For words that are no keys with values.
+    """
+    found, left = {}, list(words)
+    while left:
+        key, equals, value = left.pop(0).partition("=")
+        if not key.startswith("--") or not (equals or left):
+            raise ValueError(f"unknown option {key}; keys of `platform fit` need a value")
+        found[key.removeprefix("--")] = value if equals else left.pop(0)
+    return found
+
+
+def _within_budget(cell: Cell, budget: dict[str, float]) -> Cell:
+    """The cell with the keys that end its training at the budget; they win over its own."""
+    for kind, value in budget.items():
+        if kind == "seconds":
+            minutes, seconds = divmod(round(value), 60)
+            days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
+            return _with(cell, "trainer.max_time", f"{days:02d}:{hours:02d}:{minutes:02d}:{seconds:02d}")
+        if kind == "tokens":
+            settings = _settings(tuple(cell.words))
+            if "data.batches.tokens" not in settings:
+                raise UsageError("--budget tokens needs data with `data.batches.tokens`; give steps=N or seconds=N")
+            at_once = settings["data.batches.tokens"] * settings["trainer.accumulate_grad_batches"]
+            return _with(cell, "trainer.max_steps", max(1, math.ceil(value / at_once)))
+        return _with(cell, "trainer.max_steps", int(value))
+    return cell
+
+
+def _with(cell: Cell, key: str, value: Any) -> Cell:
+    own = {name: given for name, given in cell.settings.items() if name != key}
+    return Cell(cell.name, {**own, key: value})
+
+
+@cache
+def _settings(words: tuple[str, ...]) -> dict[str, Any]:
+    """The complete settings that words of `platform fit` give.
+
+    Raises:
+        UsageError: For an unknown key, or a value that does not fit.
+    """
+    parser, settings = parse_settings(list(words))
+    return flat(parser.plain(settings))
+
+
+def _monitor(cell: Cell) -> str:
+    """The metric that a cell's checkpoints are judged by, as far as its settings say it.
+
+    Raises:
+        UsageError: For a mistake in the cell, which is said so before anything is trained.
+    """
+    try:
+        return str(_settings(tuple(cell.words)).get("training.monitor") or "val/loss")
+    except UsageError as error:
+        raise UsageError(f"cell {cell.name}: {error}") from None
+
+
+def _write_agents(described: Sweep, cells: list[Cell], metric: str, again: list[str], path: Path) -> int:
+    """Writes the sweep for W&B's agents, and says how to start them."""
+    keys = ("trainer.max_steps", "trainer.max_time") if described.budget else ()
+    limits = {key: value for key, value in cells[0].settings.items() if key in keys}
+    extra = Cell("", {"config": [], **limits}).words
+    path.write_text(yaml.safe_dump(for_agents(described, metric, again, extra), sort_keys=False), encoding="utf-8")
+    print(
+        f"{path}\ngo on:\n  wandb sweep {path}\n  wandb agent ENTITY/PROJECT/SWEEP   (as it prints), on any number of machines"
+    )
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

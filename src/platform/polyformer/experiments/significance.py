@@ -1,0 +1,191 @@
+"""Whether two runs differ by more than chance on the same test examples, and on which examples they differ most."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sacrebleu
+
+from polyformer.experiments.rows import Row
+from polyformer.experiments.runs import EXAMPLES, Run
+from polyformer.experiments.statistics import mcnemar, paired_bootstrap, sign_test, translation_bootstrap
+
+__all__ = ["Example", "Figure", "Verdict", "verdicts_of"]
+
+FEWEST = 10  # examples that a test makes sense with
+
+Lines = Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One test.
+
+    Args:
+        what: What was measured, such as `BLEU`.
+        first: Of the first run.
+        second: Of the second.
+        p: The p-value.
+        said: What else there is to say, such as an interval.
+    """
+
+    what: str
+    first: float
+    second: float
+    p: float
+    said: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """One test example and what two runs made of it.
+
+    Args:
+        number: From 0, in the order of the test data.
+        input: What was read.
+        reference: What would have been right.
+        first: What the first run made of it.
+        second: What the second did.
+    """
+
+    number: int
+    input: str
+    reference: str
+    first: str
+    second: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Two runs on the same test.
+
+    Args:
+        first: The row of the first, the baseline.
+        second: The row of the second.
+        seeds: Of the two runs.
+        method: Which test was used.
+        figures: What came out.
+        examples: Those that differ most.
+        refusal: Why there is no test; then there is nothing else.
+    """
+
+    first: str
+    second: str
+    seeds: tuple[int, int]
+    method: str = ""
+    figures: list[Figure] = field(default_factory=list)
+    examples: list[Example] = field(default_factory=list)
+    refusal: str = ""
+
+
+def verdicts_of(baseline: Row, others: Sequence[Row], shown: int = 10) -> list[Verdict]:
+    """The baseline against each other row: for every seed that both have, or else for the first run of each.
+
+    Args:
+        baseline: The row that the others are held against.
+        others: The other rows.
+        shown: How many examples that differ most are kept, for the first pair of runs of each row.
+    """
+    found = []
+    for row in others:
+        second_by_seed = {run.seed: run for run in row.runs}
+        pairs = [(run, second_by_seed[run.seed]) for run in baseline.runs if run.seed in second_by_seed]
+        for place, (first, second) in enumerate(pairs or [(baseline.runs[0], row.runs[0])]):
+            found.append(_verdict(baseline.name, row.name, first, second, shown if place == 0 else 0))
+    return found
+
+
+def _verdict(first_name: str, second_name: str, first: Run, second: Run, shown: int) -> Verdict:
+    names, seeds = (first_name, second_name), (first.seed, second.seed)
+    for run in (first, second):
+        if not run.examples:
+            file = run.path / EXAMPLES
+            said = f"{file} is missing; write it: platform test --ckpt_path {run.path} --examples {file}"
+            return Verdict(*names, seeds, refusal=said)
+    one, two = first.examples, second.examples
+    if [line.get("reference") for line in one] != [line.get("reference") for line in two]:
+        return Verdict(*names, seeds, refusal=f"the test examples are not the same ({len(one):,} and {len(two):,} of them)")
+    if len(one) < FEWEST:
+        return Verdict(*names, seeds, refusal=f"{len(one)} test examples are too few; at least {FEWEST} are needed")
+    if "nats" in one[0]:
+        figures, distance = _documents(one, two), _loss_apart
+        method = "paired bootstrap over documents, sign test"
+    elif "correct" in one[0]:
+        figures, distance, method = _answers(one, two), _right_apart, "McNemar's test"
+    elif "bleu" in first.results.get("signatures", {}):
+        figures, distance = _translations(one, two, first.results["signatures"]["bleu"]), _chrf_apart
+        method = "paired bootstrap of sacreBLEU's"
+    else:
+        return Verdict(*names, seeds, refusal=f"there is no test for {first.task}")
+    return Verdict(*names, seeds, method, figures, _most(one, two, distance, shown))
+
+
+def _translations(one: Lines, two: Lines, signature: str) -> list[Figure]:
+    parts = dict(part.split(":", 1) for part in signature.split("|"))
+    metrics = {"BLEU": sacrebleu.BLEU(tokenize=parts.get("tok", "13a")), "chrF": sacrebleu.CHRF()}
+    first, second = ([str(line["output"]) for line in lines] for lines in (one, two))
+    found = translation_bootstrap(first, second, [str(line["reference"]) for line in one], metrics)
+    return [
+        Figure(name, each.first, each.second, each.p, f"second {each.second:.2f} \u00b1 {each.margin:.2f} (95 % interval)")
+        for name, each in found.items()
+    ]
+
+
+def _answers(one: Lines, two: Lines) -> list[Figure]:
+    pairs = [(bool(first["correct"]), bool(second["correct"])) for first, second in zip(one, two, strict=True)]
+    first_only, second_only = pairs.count((True, False)), pairs.count((False, True))
+    shares = [sum(pair[side] for pair in pairs) / len(pairs) for side in (0, 1)]
+    said = f"only the first is right on {first_only:,}, only the second on {second_only:,} of {len(pairs):,}"
+    return [Figure("share right", shares[0], shares[1], mcnemar(first_only, second_only), said)]
+
+
+def _documents(one: Lines, two: Lines) -> list[Figure]:
+    """Nats per byte of text, since bytes are the same for every tokenizer; and in how many documents each is lower."""
+    losses = [[float(line["nats"]) for line in lines] for lines in (one, two)]
+    sizes = [float(line["bytes"]) for line in one]
+    interval = paired_bootstrap(losses[0], losses[1], sizes)
+    first, second = (sum(each) / sum(sizes) for each in losses)
+    said = f"difference {interval.difference:+.5f}, 95 % interval {interval.low:+.5f} to {interval.high:+.5f}"
+    lower = sum(a < b for a, b in zip(*losses, strict=True))
+    higher = sum(a > b for a, b in zip(*losses, strict=True))
+    shares = lower / len(sizes), higher / len(sizes)
+    counted = f"lower loss: the first in {lower:,}, the second in {higher:,} of {len(sizes):,} documents"
+    return [
+        Figure("nats per byte", first, second, interval.p, said),
+        Figure("share of documents with the lower loss", *shares, sign_test(lower, higher), counted),
+    ]
+
+
+def _most(one: Lines, two: Lines, distance: Callable[[Any, Any], float], shown: int) -> list[Example]:
+    """The examples on which two runs are furthest apart, as many on one side as on the other where there are."""
+    if not shown:
+        return []
+    apart = [distance(first, second) for first, second in zip(one, two, strict=True)]
+    order = sorted(range(len(apart)), key=lambda number: apart[number])
+    half = shown // 2
+    chosen = [number for number in order[:half] if apart[number] < 0]
+    chosen += [number for number in reversed(order[-half:]) if apart[number] > 0]
+    found = []
+    for number in chosen:
+        first, second = one[number], two[number]
+        read, true = str(first.get("input", "")), str(first.get("reference", ""))
+        found.append(Example(number, read, true, _said(first), _said(second)))
+    return found
+
+
+def _said(line: dict[str, Any]) -> str:
+    return f"{line['nats'] / line['bytes']:.4f} nats per byte" if "nats" in line else str(line["output"])
+
+
+def _loss_apart(first: dict[str, Any], second: dict[str, Any]) -> float:
+    return float(first["nats"] - second["nats"]) / float(first["bytes"])
+
+
+def _right_apart(first: dict[str, Any], second: dict[str, Any]) -> float:
+    return float(second["correct"]) - float(first["correct"])
+
+
+def _chrf_apart(first: dict[str, Any], second: dict[str, Any]) -> float:
+    metric, references = sacrebleu.CHRF(), [str(first["reference"])]
+    scores = [metric.sentence_score(str(line["output"]), references).score for line in (first, second)]
+    return scores[1] - scores[0]

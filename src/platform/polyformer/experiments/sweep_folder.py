@@ -1,0 +1,82 @@
+"""The folder of a sweep: what it is made of, and how far each training is."""
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from polyformer.experiments.sweep import Cell
+
+__all__ = ["SweepFolder"]
+
+
+class SweepFolder:
+    """`runs/NAME/`: a run folder for each cell, what they printed in `output/`, and `sweep.yaml`, which says what they are.
+
+    Args:
+        path: The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def run_of(self, cell: Cell) -> Path:
+        """The run folder of a cell."""
+        return self.path / cell.name
+
+    def output_of(self, cell: Cell) -> Path:
+        """Where what its training prints is kept."""
+        return self.path / "output" / f"{cell.name}.txt"
+
+    def lock_of(self, cell: Cell) -> Path:
+        """The file that whoever trains a cell holds a lock on."""
+        return self.path / "output" / f".{cell.name}.lock"
+
+    def is_finished(self, cell: Cell) -> bool:
+        """Whether its results are there."""
+        return (self.run_of(cell) / "results.json").is_file()
+
+    def words_for(self, cell: Cell) -> list[str]:
+        """The words of `platform` that begin a cell, or go on with it."""
+        run = self.run_of(cell)
+        if (run / "config.yaml").is_file():
+            return ["fit", "--run", str(run), "--resume"]
+        return ["fit", *cell.words, "--run", str(run)]
+
+    def clear(self, cell: Cell) -> None:
+        """Removes what a training leaves that was killed before it had written its config, so that it can begin anew."""
+        run = self.run_of(cell)
+        if run.is_dir() and not (run / "config.yaml").exists():
+            for name in ("log.txt", ".config.yaml"):
+                (run / name).unlink(missing_ok=True)
+            if (run / "checkpoints").is_dir() and not any((run / "checkpoints").iterdir()):
+                (run / "checkpoints").rmdir()
+
+    def accept(self, cells: Sequence[Cell]) -> None:
+        """Writes down what the cells are, beside what is known of earlier ones.
+
+        Raises:
+            ValueError: If a cell that has been begun would now be another training.
+        """
+        file = self.path / "sweep.yaml"
+        known: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+        now = {cell.name: {"words": shlex.join(cell.words), "configs": _digests(cell)} for cell in cells}
+        for cell in cells:
+            before = known.get(cell.name, now[cell.name])
+            if self.run_of(cell).exists() and before != now[cell.name]:
+                is_other = before["words"] != now[cell.name]["words"]
+                how = "with other settings" if is_other else "when its config file was another"
+                raise ValueError(f"{self.run_of(cell)} was begun {how}; choose another --name, or remove that folder")
+        (self.path / "output").mkdir(parents=True, exist_ok=True)
+        temporary = self.path / ".sweep.yaml"
+        text = yaml.safe_dump({**known, **now}, sort_keys=False, allow_unicode=True, width=1000)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(file)
+
+
+def _digests(cell: Cell) -> list[str]:
+    """Of its config files: sixteen hexadecimal digits each."""
+    return [hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] for file in cell.settings["config"]]

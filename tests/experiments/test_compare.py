@@ -1,0 +1,242 @@
+"""`platform compare` on made-up runs: the table, the spread, what it refuses, and the tests on the test set."""
+
+import csv
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+
+from polyformer.cli import main
+from polyformer.experiments.comparison import Comparison, compare_runs
+from polyformer.experiments.formats import as_csv, as_json, as_markdown, table_of
+from polyformer.experiments.rows import Mark
+from polyformer.experiments.runs import find_runs
+from polyformer.experiments.statistics import mcnemar
+
+from .made_up import examples_of_answers, made_up
+
+
+def compared(*runs: Any, **options: Any) -> Comparison:
+    (found,) = compare_runs(runs, **options)
+    return found
+
+
+def column(comparison: Comparison, title: str) -> list[str]:
+    titles, lines = table_of(comparison)
+    return [line[titles.index(title)] for line in lines]
+
+
+def reversed_words(text: str) -> str:
+    return " ".join(reversed(text.split()))
+
+
+def test_only_what_differs_is_named_and_seeds_are_one_row(tmp_path: Path) -> None:
+    runs = [made_up(tmp_path, f"{name}{seed}", name, seed) for name in ("Rotary", "Learned") for seed in (0, 1)]
+    comparison = compared(*runs, tested=False)
+    titles, lines = table_of(comparison)
+    assert titles[:2] == ["model.position", "seeds"]
+    assert [line[:2] for line in lines] == [["Rotary", "2"], ["Learned", "2"]]
+    assert column(comparison, "test/bleu") == ["30.50 \u00b1 0.71"] * 2
+    assert column(comparison, "training time") == ["13 \u00b1 1 s"] * 2
+    assert column(comparison, "peak memory") == ["512 MB"] * 2
+
+
+def test_spread_is_over_seeds_and_a_lonely_seed_is_said(tmp_path: Path) -> None:
+    metrics = [{"test/bleu": value} for value in (20.0, 22.0, 27.0, 25.0)]
+    names = ("Rotary", "Rotary", "Rotary", "Learned")
+    runs = [made_up(tmp_path, str(at), name, at, metrics[at]) for at, name in enumerate(names)]
+    comparison = compared(*runs, tested=False)
+    best = comparison.columns[0]
+    assert [row.name for row in comparison.rows] == ["position=Learned", "position=Rotary"]
+    assert best.cells[1].mean == 23.0 and best.cells[1].spread == pytest.approx(3.605551)
+    assert best.best == {0} and best.cells[0].spread is None
+    assert any("one seed only" in note and "Learned" in note for note in comparison.notes)
+
+
+def test_arguments_of_another_class_are_no_difference(tmp_path: Path) -> None:
+    def model(name: str, **arguments: Any) -> dict[str, Any]:
+        return {"model": {"position": {"class_path": f"polyformer.nn.{name}", "init_args": arguments}}}
+
+    one = made_up(tmp_path, "a", settings=model("Rotary", base=100, fraction=1.0))
+    two = made_up(tmp_path, "b", settings=model("Rotary", base=500, fraction=1.0))
+    other = made_up(tmp_path, "c", settings=model("Learned"))
+    comparison = compared(one, two, other, tested=False)
+    assert comparison.settings == ["model.position", "model.position.base"]
+    assert compared(one, two, tested=False).settings == ["model.position.base"]
+
+
+def test_the_same_run_twice_is_told_apart_by_name(tmp_path: Path) -> None:
+    comparison = compared(made_up(tmp_path, "first"), made_up(tmp_path, "again"), tested=False)
+    assert sorted(row.name for row in comparison.rows) == ["run=again", "run=first"]
+
+
+def test_time_to_a_mark(tmp_path: Path) -> None:
+    quick = made_up(tmp_path, "quick", "Rotary", losses=(4.0, 2.9, 2.0))
+    late = made_up(tmp_path, "late", "Learned", losses=(4.0, 3.9, 3.0))
+    never = made_up(tmp_path, "never", "Sinusoidal", losses=(4.0, 3.9, 3.1))
+    comparison = compared(quick, late, never, marks=[Mark("val/loss", 3.0)], tested=False)
+    told = dict(zip((row.name for row in comparison.rows), column(comparison, "time to val/loss 3"), strict=True))
+    assert told == {"position=Rotary": "8.0 s", "position=Learned": "12 s", "position=Sinusoidal": "\u2013"}
+    rising = compared(quick, late, marks=[Mark("val/bleu", 20.0)], tested=False)
+    assert column(rising, "step to val/bleu 20") == ["20", "20"]
+
+
+def test_other_test_data_are_not_ranked(tmp_path: Path) -> None:
+    one = made_up(tmp_path, "a", "Rotary", fingerprints={"test": "aaaa", "tokenizers": {"source": "x"}})
+    two = made_up(tmp_path, "b", "Learned", fingerprints={"test": "bbbb", "tokenizers": {"source": "x"}})
+    comparison = compared(one, two, tested=False)
+    assert comparison.ranked_by is None
+    assert not any(column.best for column in comparison.columns)
+    assert "the test data differ" in str(comparison.refused[0]) and "platform test" in str(comparison.refused[0])
+
+
+def test_data_that_moved_are_the_same(tmp_path: Path) -> None:
+    moved = {"data": {"class_path": "polyformer.data.PairData", "init_args": {"test": "/elsewhere/t.tsv"}}}
+    marks = {"test": "aaaa", "tokenizers": {"source": "x"}}
+    one = made_up(tmp_path, "a", fingerprints=marks)
+    two = made_up(tmp_path, "b", "Learned", fingerprints=marks, settings=moved)
+    assert compared(one, two, tested=False).ranked_by == "test/bleu"
+
+
+def test_another_signature_closes_its_metric_alone(tmp_path: Path) -> None:
+    one = made_up(tmp_path, "a", "Rotary")
+    two = made_up(tmp_path, "b", "Learned", signatures={"bleu": "nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|version:2.6.0"})
+    comparison = compared(one, two, tested=False)
+    assert [refusal.metrics for refusal in comparison.refused] == [("test/bleu",)]
+    assert "tok:zh" in str(comparison.refused[0])
+    best = {column.title: column.best for column in comparison.columns}
+    assert not best["test/bleu"] and best["test/loss"]
+
+
+def language_model(folder: Path, name: str, tokenizer: str, bits: float, **more: Any) -> Any:
+    metrics = {"test/loss": 3.0, "test/perplexity": 20.0, "test/bits_per_byte": bits, "test/accuracy": 0.4}
+    settings = {"model": {"d_model": 64}, "data": {"test": "t.txt", "tokenizer": {"kind": tokenizer, "vocab_size": 99}}}
+    return made_up(folder, name, metrics=metrics, settings=settings, task="LanguageModeling", signatures={}, **more)
+
+
+def test_perplexities_of_other_tokenizers_are_not_ranked_but_bits_per_byte_are(tmp_path: Path) -> None:
+    comparison = compared(language_model(tmp_path, "a", "bpe", 1.6), language_model(tmp_path, "b", "word", 1.5), tested=False)
+    (refusal,) = comparison.refused
+    assert set(refusal.metrics) == {"test/loss", "test/perplexity", "test/accuracy"}
+    assert "compare test/bits_per_byte instead" in refusal.instead and "bpe" in refusal.reason
+    assert comparison.ranked_by == "test/bits_per_byte"
+    assert [row.runs[0].name for row in comparison.rows] == ["b", "a"]
+
+
+def test_each_task_has_its_own_table(tmp_path: Path) -> None:
+    found = compare_runs([made_up(tmp_path, "a"), language_model(tmp_path, "b", "bpe", 1.5)], tested=False)
+    assert [one.task for one in found] == ["Translation", "LanguageModeling"]
+
+
+def test_a_run_that_goes_on_is_left_out_and_named(tmp_path: Path) -> None:
+    done, going = made_up(tmp_path, "done"), made_up(tmp_path, "going", "Learned")
+    (going.path / "results.json").unlink()
+    comparison = compared(*find_runs([str(tmp_path)]), tested=False)
+    assert [row.runs[0].path for row in comparison.rows] == [done.path]
+    assert any("not finished" in note and "going" in note for note in comparison.notes)
+
+
+def test_translations_are_tested_by_sacrebleu_with_the_runs_own_signature(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    references = [" ".join(chance.choices(["a", "b", "c", "d", "e", "f", "g", "h"], k=9)) for _ in range(40)]
+    outputs = [[reversed_words(text) if chance.random() < share else text for text in references] for share in (0.6, 0.2)]
+    runs = []
+    for name, written in zip(("Rotary", "Learned"), outputs, strict=True):
+        lines = [{"input": "s", "reference": true, "output": made} for true, made in zip(references, written, strict=True)]
+        runs.append(made_up(tmp_path, name, name, examples=lines))
+    (verdict,) = compared(*runs).verdicts
+    bleu, chrf = verdict.figures
+    assert [bleu.first, bleu.second] == [sacrebleu.corpus_bleu(written, [references]).score for written in outputs]
+    assert bleu.p < 0.05 and chrf.what == "chrF"
+    assert verdict.examples and all(example.first != example.second for example in verdict.examples)
+
+
+def test_answers_are_tested_by_mcnemar_and_disagreements_shown(tmp_path: Path) -> None:
+    first = [True] * 20 + [False] * 15 + [True] * 4
+    second = [True] * 20 + [True] * 15 + [False] * 4
+    runs = [made_up(tmp_path, name, name, examples=examples_of_answers(right)) for name, right in (("A", first), ("B", second))]
+    (verdict,) = compared(*runs).verdicts
+    assert verdict.figures[0].p == mcnemar(4, 15)
+    assert "only the first is right on 4, only the second on 15 of 39" in verdict.figures[0].said
+    assert {example.number for example in verdict.examples} <= set(range(20, 39)) and len(verdict.examples) == 9
+
+
+def test_documents_are_tested_per_byte_whatever_the_tokens(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    nats = [chance.uniform(50, 100) for _ in range(60)]
+    lines = [[{"input": "d", "nats": one * factor, "tokens": 9, "bytes": 40} for one in nats] for factor in (1.0, 0.97)]
+    runs = [language_model(tmp_path, name, name, 1.5, examples=own) for name, own in zip(("bpe", "word"), lines, strict=True)]
+    (verdict,) = compared(*runs).verdicts
+    loss, signs = verdict.figures
+    assert loss.second / loss.first == pytest.approx(0.97) and loss.p < 0.01
+    assert (signs.first, signs.second) == (0.0, 1.0)
+
+
+def test_tests_are_made_for_each_seed_that_both_have(tmp_path: Path) -> None:
+    right = examples_of_answers([True, False] * 8)
+    runs = [made_up(tmp_path, f"{name}{seed}", name, seed, examples=right) for name in "AB" for seed in (0, 1)]
+    verdicts = compared(*runs).verdicts
+    assert [verdict.seeds for verdict in verdicts] == [(0, 0), (1, 1)]
+
+
+def test_without_outputs_the_command_that_makes_them_is_said(tmp_path: Path) -> None:
+    (verdict,) = compared(made_up(tmp_path, "a", "Rotary"), made_up(tmp_path, "b", "Learned")).verdicts
+    assert "platform test --ckpt_path" in verdict.refusal and "--examples" in verdict.refusal
+
+
+def test_other_examples_are_not_tested(tmp_path: Path) -> None:
+    one = made_up(tmp_path, "a", "Rotary", examples=examples_of_answers([True] * 12))
+    two = made_up(tmp_path, "b", "Learned", examples=examples_of_answers([True] * 11))
+    (verdict,) = compared(one, two).verdicts
+    assert "not the same (12 and 11 of them)" in verdict.refusal
+
+
+def test_formats_say_the_same(tmp_path: Path) -> None:
+    found = compare_runs([made_up(tmp_path, "a", "Rotary"), made_up(tmp_path, "b", "Learned", 0, {"test/bleu": 31.5})])
+    rows = list(csv.DictReader(io.StringIO(as_csv(found))))
+    (content,) = json.loads(as_json(found))
+    assert [row["model.position"] for row in rows] == ["Learned", "Rotary"]
+    assert [float(row["test/bleu"]) for row in rows] == [31.5, 30.0]
+    assert [row["measured"]["test/bleu"]["mean"] for row in content["rows"]] == [31.5, 30.0]
+    assert content["ranked_by"] == "test/bleu"
+    assert "**31.5**" in as_markdown(found) and "| Learned " in as_markdown(found)
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("Rotary", "Learned"):
+        made_up(tmp_path / "runs" / "pos", name, name)
+    assert main(["compare", "pos", "--mark", "val/loss=4", "--curves", "c.png"]) == 0
+    said = capsys.readouterr().out
+    assert "| model.position |" in said and "time to val/loss 4" in said
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    words = ["--output", "out.json", "--metrics", "train/loss,test/bleu"]
+    assert main(["compare", "runs/pos/R*", "runs/pos/Learned", *words]) == 0
+    (content,) = json.loads((tmp_path / "out.json").read_text())
+    assert content["rows"][0]["measured"]["train/loss"]["mean"] == 3.5
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "say what is to be compared"),
+        (["nothing"], "no run and no folder of runs"),
+        (["pos", "--by", "test/rouge"], "--by test/rouge: no run has it"),
+        (["pos", "--metrics", "test/rouge"], "no run of Translation has test/rouge"),
+        (["pos", "--mark", "fast"], "--mark must be METRIC=VALUE"),
+        (["pos", "--format", "pdf"], "--format must be md, csv, json, html"),
+        (["pos", "--baseline", "other"], "--baseline other: no such run or row"),
+        (["pos", "--sort", "x"], "unknown option --sort"),
+    ],
+)
+def test_mistakes_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made_up(tmp_path / "runs" / "pos", "a")
+    assert main(["compare", *words]) in (1, 2)
+    assert said in capsys.readouterr().err

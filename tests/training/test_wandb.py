@@ -1,0 +1,219 @@
+"""Runs of Weights & Biases: real ones on disk, read back; and trainings that no tracker can stop."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+
+from polyformer.cli import main
+from polyformer.training import RunFolder, fitting
+from polyformer.training.facts import git_state
+from polyformer.training.tracking import Start, Tracker, Trackers
+from polyformer.training.weights_and_biases import answers
+
+from ..cli.small import SMALL, fit, metrics_of, results_of
+from .transaction_log import config_of, history_of, records_of, summary_of
+
+NOWHERE = "http://127.0.0.1:9"
+"""Where nothing answers."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Nobody's keys and settings, and folders of our own."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("WANDB_")]:
+            patch.delenv(name)
+        patch.delenv("POLYFORMER_RUN", raising=False)
+        for name in ("POLYFORMER_CACHE", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
+            patch.setenv(name, str(home))
+        patch.setenv("NETRC", str(home / "netrc"))
+        patch.setenv("WANDB_BASE_URL", NOWHERE)
+        patch.setenv("WANDB_ERROR_REPORTING", "false")
+        yield home
+        wandb.teardown()
+
+
+@pytest.fixture(autouse=True)
+def no_run_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any], list[Any]]:
+    """A run folder, the records of its first session, and those of a second one that goes on."""
+    folder = tmp_path_factory.mktemp("tracked")
+    words = ["--logger", "wandb", "--wandb.mode", "offline", "--wandb.tags", "[mine]", "--wandb.checkpoints", "best"]
+    assert fit(folder, *words) == 0
+    run = folder / "run"
+    (first,) = run.glob("wandb/offline-run-*")
+    assert main(["fit", "--run", str(run), "--resume", "--trainer.max_steps", "14", "--debug"]) == 0
+    (second,) = set(run.glob("wandb/offline-run-*")) - {first}
+    return run, records_of(first), records_of(second)
+
+
+def table_of(run: Path, cell: dict[str, Any]) -> dict[str, Any]:
+    """The content of a table that a row of the history points at."""
+    (file,) = run.glob(f"wandb/offline-run-*/files/{cell['path']}")
+    table: dict[str, Any] = json.loads(file.read_text())
+    return table
+
+
+def test_a_run_says_what_it_is(tracked: tuple[Path, list[Any], list[Any]]) -> None:
+    run, records, _ = tracked
+    (begun,) = [record.run for record in records if record.HasField("run")][:1]
+    assert (begun.project, begun.run_group, begun.display_name) == ("polyformer", "small", "run")
+    assert set(begun.tags) == {"Translation", "Sinusoidal", "FullAttention", "SpelledNumbers", "mine"}
+    config = config_of(records)
+    assert config["model"]["d_model"] == 16 and config["training"]["save_every"] == 4 and config["seed"] == 0
+    assert config["model"]["position"]["class_path"].endswith(".Sinusoidal")
+    assert config["parameters"] == results_of(run)["parameters"]
+    assert config["git"] == git_state(Path.cwd())
+    assert config["tokenizers"]["source"]["kind"] == "character" and len(config["tokenizers"]["source"]["fingerprint"]) == 16
+    fingerprints = [config["data"][split]["fingerprint"] for split in ("train", "validation", "test")]
+    assert len(set(fingerprints)) == 3
+    assert "tok:13a" in config["signatures"]["bleu"]
+
+
+def test_metrics_are_those_of_the_run_folder(tracked: tuple[Path, list[Any], list[Any]]) -> None:
+    """Each with step, tokens and seconds, over both sessions; the validation's keep their best side."""
+    run, *sessions = tracked
+    rows = [row for records in sessions for row in history_of(records) if "seconds" in row]
+    written = metrics_of(run)
+    assert len(rows) == len(written) > 14
+    for row, kept in zip(rows, written, strict=True):
+        for name in ("step", "tokens", "train/loss", "val/bleu"):
+            assert (name in row) == bool(kept[name]) and (name not in row or row[name] == float(kept[name])), name
+    metrics = {record.metric.name: record.metric for record in sessions[0] if record.HasField("metric")}
+    assert metrics["val/bleu"].step_metric == "step" and metrics["val/bleu"].summary.max and metrics["val/loss"].summary.min
+
+
+def test_the_summary_has_the_best(tracked: tuple[Path, list[Any], list[Any]]) -> None:
+    run, _, records = tracked
+    summary, results = summary_of(records), results_of(run)
+    for name, value in results["metrics"].items():
+        assert summary[name if name.startswith("test/") else f"best/{name}"] == value
+    assert summary["tokens_per_second"] == results["tokens_per_second"] and summary["steps"] == 14
+
+
+def test_the_table_of_samples_grows(tracked: tuple[Path, list[Any], list[Any]]) -> None:
+    run, *sessions = tracked
+    tables = [table_of(run, row["samples"]) for records in sessions for row in history_of(records) if "samples" in row]
+    assert [len(table["data"]) for table in tables] == [8, 16, 24]
+    assert tables[-1]["columns"] == ["step", "source", "reference", "output", "score"]
+    assert [row[0] for row in tables[-1]["data"]] == [5] * 8 + [10] * 8 + [14] * 8
+    kept = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
+    assert [list(row.values()) for row in kept] == tables[-1]["data"]
+
+
+def test_pictures_and_checkpoints_are_sent(tracked: tuple[Path, list[Any], list[Any]]) -> None:
+    run, records, _ = tracked
+    (picture,) = [row["pictures/attention"] for row in history_of(records) if "pictures/attention" in row]
+    sent = next(run.glob(f"wandb/offline-run-*/files/{picture['path']}"))
+    assert sent.read_bytes()[:4] == b"\x89PNG" and (run / "pictures" / "attention.png").is_file()
+    models = [record.request.log_artifact.artifact for record in records if record.request.HasField("log_artifact")]
+    models += [record.artifact for record in records if record.HasField("artifact")]
+    (model,) = [artifact for artifact in models if artifact.type == "model"]
+    assert "best" in model.aliases and [entry.path for entry in model.manifest.contents] == ["best.ckpt"]
+
+
+def test_a_resumed_run_goes_on_in_the_same_run(tracked: tuple[Path, list[Any], list[Any]]) -> None:
+    run, *sessions = tracked
+    numbers = {record.run.run_id for records in sessions for record in records if record.HasField("run")}
+    assert numbers == {json.loads((run / "wandb.json").read_text())["id"]}
+
+
+def test_two_ranks_without_a_key_make_one_run_offline(tmp_path: Path) -> None:
+    """Asked for online, with nobody to answer a question."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    program = [str(Path(sys.executable).with_name("platform")), "fit", "--config", str(tmp_path / "small.yaml")]
+    words = ["--run", str(tmp_path / "run"), "--trainer.max_steps", "2", "--trainer.devices", "2", "--trainer.strategy", "ddp"]
+    ended = subprocess.run(
+        [*program, *words, "--logger", "wandb", "--wandb.mode", "online"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    said = [line for line in ended.stderr.splitlines() if "wandb" in line and not line.startswith("run ")]
+    (line,) = said
+    assert "offline, no API key" in line and line.endswith(f"upload it later by: wandb sync {tmp_path}/run/wandb")
+    (made,) = (tmp_path / "run").glob("wandb/*run-*")
+    assert [row["step"] for row in history_of(records_of(made)) if "train/loss" in row] == [1, 2]
+
+
+def test_without_a_network_training_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert fit(tmp_path, "--trainer.max_steps", "2", "--logger", "wandb") == 0
+    said = (tmp_path / "run" / "log.txt").read_text()
+    assert said.count(f"offline, {NOWHERE} does not answer; upload it later by: wandb sync {tmp_path}/run/wandb\n") == 1
+    assert results_of(tmp_path / "run")["steps"] == 2
+
+
+class Broken(Tracker):
+    """Raises in one of its methods, and remembers which were called."""
+
+    title = "Broken"
+
+    def __init__(self, method: str = "") -> None:
+        self.method, self.called = method, list[str]()
+
+    def _call(self, name: str) -> None:
+        self.called.append(name)
+        if name == self.method:
+            raise ConnectionError("gone\nfor good")
+
+    def start(self, start: Start) -> None:
+        self._call("start")
+
+    def metrics(self, metrics: dict[str, float], step: int) -> None:
+        self._call("metrics")
+
+    def samples(self, rows: Any) -> None:
+        self._call("samples")
+
+    def best(self, metrics: dict[str, float]) -> None:
+        self._call("best")
+
+    def finish(self, results: dict[str, Any], pictures: dict[str, Path]) -> None:
+        self._call("finish")
+
+    def end(self, failed: bool) -> None:
+        self._call(f"end, failed: {failed}")
+
+
+@pytest.mark.parametrize("method", ["start", "metrics", "samples"])
+def test_a_tracker_that_fails_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    broken, sound = Broken(method), Broken()
+    monkeypatch.setattr(fitting, "make_trackers", lambda settings: [broken, sound])
+    assert fit(tmp_path, "--trainer.max_steps", "3") == 0
+    assert broken.called.count(method) == 1 and broken.called[-1] == method
+    assert sound.called[0] == "start" and sound.called[-2:] == ["finish", "end, failed: False"]
+    said = (tmp_path / "run" / "log.txt").read_text()
+    assert said.count("Broken has failed, the training goes on without it: ConnectionError: gone\n") == 1
+    assert results_of(tmp_path / "run")["steps"] == 3
+
+
+def test_a_training_that_fails_ends_its_trackers(tmp_path: Path) -> None:
+    tracker = Broken()
+    trackers = Trackers([tracker], RunFolder(str(tmp_path)))
+    with pytest.raises(KeyboardInterrupt), trackers:
+        trackers.log_metrics({"val/loss": 1.0}, 1)  # not started, as on other ranks
+        trackers.start(lambda: Start(trackers.run, {}, {}, 0))
+        raise KeyboardInterrupt
+    assert tracker.called == ["start", "end, failed: True"]
+
+
+def test_nobody_answers_where_nothing_listens(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert not answers(NOWHERE) and not answers("no address")
