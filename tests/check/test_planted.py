@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield made
 
 
-WRITTEN = {"cached", "chunked", "reordered", "greedy", "rescored", "mates"}
+WRITTEN = {"cached", "chunked", "onward", "reordered", "greedy", "rescored", "mates"}
 LEFT_OUT = {
     "Translation": {"packed", "too_long"},
     "LanguageModeling": {"padding", "too_long"},
@@ -180,6 +180,8 @@ PLANTED: list[tuple[str, str, Plant, str]] = [
      lambda patch: patch.setattr(Learned, "check_length", lambda position, length: None), "too_long"),
     ("rows that stay where they were", "LanguageModeling",
      lambda patch: patch.setattr(KeyValues, "reorder", lambda state, rows: None), "reordered"),
+    ("a cache that forgets", "LanguageModeling", after(KeyValues, "append", lambda kept, *_: tuple(
+        torch.cat((torch.zeros_like(part[:, :, :-30]), part[:, :, -30:]), dim=2) for part in kept)), "onward"),
     ("loading that changes a digit", "Classification", after(Classification, "load_state_dict", perturbed), "saved"),
     ("a rank that has less to do", "Translation",
      after(TokenBatches, "split", lambda part, plan, batch, rank, world: part[:rank + world == 2 or None]

@@ -12,10 +12,12 @@ from polyformer.check.law import NotApplicable, Result, compared, several
 from polyformer.check.probe import Composed, Probe, Text
 from polyformer.check.subject import Subject
 
-__all__ = ["cached", "chunked", "greedy", "mates", "reordered", "rescored"]
+__all__ = ["cached", "chunked", "greedy", "mates", "onward", "reordered", "rescored"]
 
 LONGEST = 8
 """Tokens that are written."""
+SINGLE = 4
+"""Tokens of a long text that come one by one, after two large pieces."""
 REORDERED = 4
 """Tokens of the texts whose rows change places."""
 ORDERS = ((1, 0), (0, 0, 0, 1, 1, 1), (2, 0, 0, 4, 3, 3), (1, 3, 3, 0), (2, 2))
@@ -26,7 +28,7 @@ ORDERS = ((1, 0), (0, 0, 0, 1, 1, 1), (2, 0, 0, 4, 3, 3), (1, 3, 3, 0), (2, 2))
 def cached(subject: Subject) -> Result:
     """Token by token equals the whole text."""
     texts = subject.even_texts
-    return _in_pieces(subject, [1] * len(texts[0].tokens))
+    return _in_pieces(subject, [1] * len(texts[0].tokens), texts)
 
 
 @torch.no_grad()
@@ -34,16 +36,27 @@ def chunked(subject: Subject) -> Result:
     """Piece by piece equals the whole text."""
     length = len(subject.even_texts[0].tokens)
     first = (length + 1) // 2
-    return _in_pieces(subject, [size for size in (first, 1, length - first - 1) if size > 0])
+    return _in_pieces(subject, [size for size in (first, 1, length - first - 1) if size > 0], subject.even_texts)
 
 
-def _in_pieces(subject: Subject, sizes: list[int]) -> Result:
-    probe, texts = subject.probe, subject.even_texts
+@torch.no_grad()
+def onward(subject: Subject) -> Result:
+    """A long text in pieces equals the whole."""
+    text = subject.long_text
+    length = len(text.tokens)
+    sizes = [size for size in (length // 2, length - length // 2 - SINGLE, *[1] * SINGLE) if size > 0]
+    if sum(sizes) != length:
+        raise NotApplicable(f"texts of {length} tokens are not long")
+    return _in_pieces(subject, sizes, [text])
+
+
+def _in_pieces(subject: Subject, sizes: list[int], texts: Sequence[Text]) -> Result:
+    probe = subject.probe
     stepper, whole = probe.start(texts), torch.stack(probe.outputs(texts))  # (N, L, V)
     pieces = _tokens(texts, probe).split(sizes, dim=1)
     ends = torch.tensor(sizes).cumsum(0).tolist()
     pairs = [(stepper.step(piece), whole[:, end - 1]) for piece, end in zip(pieces, ends, strict=True)]
-    return compared(pairs, f"{several(len(texts), 'text')} in {several(len(sizes), 'step')}")
+    return compared(pairs, f"{several(len(texts), 'text')} of {several(sum(sizes), 'token')} in {several(len(sizes), 'step')}")
 
 
 def _tokens(texts: Sequence[Text], probe: Probe) -> Tensor:

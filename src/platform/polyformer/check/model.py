@@ -99,7 +99,7 @@ def left_padding(subject: Subject) -> Result:
 
 def _padded(subject: Subject, side: str) -> Result:
     """Each text by itself, so that nothing but the padding can change it."""
-    texts, room = subject.texts, subject.probe.room
+    texts, room = [*subject.texts, subject.long_text], subject.probe.room
     longest = max(max(len(text.tokens), len(text.source)) for text in texts)
     amounts = [amount if room is None else min(amount, room - longest) for amount in PADDING]
     pairs = [
@@ -107,7 +107,8 @@ def _padded(subject: Subject, side: str) -> Result:
         for text in texts
         for amount in sorted({*amounts})
     ]
-    return compared(pairs, f"{several(len(texts), 'text')}, {' and '.join(map(str, sorted({*amounts})))} places")
+    places = " and ".join(map(str, sorted({*amounts})))
+    return compared(pairs, f"{several(len(texts), 'text')} of up to {several(longest, 'token')}, {places} places")
 
 
 @torch.no_grad()

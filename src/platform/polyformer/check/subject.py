@@ -23,6 +23,8 @@ __all__ = ["Reading", "Subject", "shake"]
 
 LENGTHS = (24, 19, 13, 8)
 """How many tokens the texts for a network have at most: it is told apart by mistakes, not by length."""
+LONG = 320
+"""Tokens of the one text that is longer than most windows."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,14 @@ class Subject:
         sources = [len(text.source) for text in self.texts]
         length, source = min(len(text.tokens) for text in self.texts), min(sources)
         return [Text(text.tokens[:length], text.source[:source]) for text in self.texts]
+
+    @cached_property
+    def long_text(self) -> Text:
+        """All texts, over and over, so that windows and buckets matter; at most half of what is seen whole."""
+        room = self.probe.room
+        length = LONG if room is None else min(LONG, room // 2)
+        tokens, source = (sum(parts, ()) for parts in zip(*((text.tokens, text.source) for text in self.texts), strict=True))
+        return Text((tokens * length)[:length], (source * length)[:length])
 
     @cached_property
     def reloaded(self) -> Task:
