@@ -80,10 +80,9 @@ def generate(
     while open_rows:
         logits = stepper.step(new).float()  # (N, V)
         seen = _Seen(prompts, logits.shape[1], sampling.repetition_penalty, symbols.end) if seen is None else seen
-        totals = logits.logsumexp(dim=-1, keepdim=True)  # (N, 1)
         penalized = seen.penalized(logits)
         tokens = choose(_without(penalized, symbols.never), sampling, partial(chances.draw, open_rows))  # (N,)
-        each = (logits.gather(1, tokens.unsqueeze(1)) - totals).squeeze(1).tolist()
+        each = logits.log_softmax(dim=-1).gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()
         going: list[int] = []
         for place, (row, token) in enumerate(zip(open_rows, tokens.tolist(), strict=True)):
             if token != symbols.end:

@@ -48,7 +48,7 @@ class FeedForward(nn.Module):
             # Flat: the 3-D result of a linear layer is a view, and autograd copies a view that is overwritten.
             inner = self.inner(x.flatten(0, -2))  # (B L, F)
             return self.outer(relu_dropout(inner, self.dropout.active)).view(x.shape)  # (B, L, D)
-        if self.dropout.active == 0.0:
+        if self.dropout.active == 0.0 and torch.is_grad_enabled():
             return gelu_linear(self.inner(x), self.outer.weight, self.outer.bias)
         return self.outer(self.dropout(F.gelu(self.inner(x))))
 
