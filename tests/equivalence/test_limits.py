@@ -62,7 +62,7 @@ def limited(max_length: int) -> StackOptions:
     return StackOptions(d_model=8, num_heads=2, max_length=max_length, position=Learned, dropout=0.0)
 
 
-MESSAGE = r"`Learned` has positions for 6 tokens \(`model.max_length`\), but 7 are needed; train with a larger"
+MESSAGE = r"`Learned` has room for 6 tokens \(`model.max_length`\), but 7 are needed; train with a larger"
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -101,7 +101,7 @@ def test_the_longest_text_is_that_of_all_parts() -> None:
     assert options.limit(causal=False) == Encoder(options, 2).limit == 32
     assert OPTIONS.limit(causal=False) is Encoder(OPTIONS, 2).limit is None
     assert replace(OPTIONS, position=Learned).limit(causal=True) == Encoder(replace(OPTIONS, position=Learned), 2).limit == 32
-    with pytest.raises(ValueError, match=r"`BigBird` mixes up to 32 tokens \(`model.max_length`\), but 33 are needed"):
+    with pytest.raises(ValueError, match=r"`BigBird` has room for 32 tokens \(`model.max_length`\), but 33 are needed"):
         Encoder(options, 2)(torch.randn(1, 33, 8), Placement())
 
 

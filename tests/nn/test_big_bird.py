@@ -39,7 +39,7 @@ def test_big_bird_says_what_it_cannot() -> None:
         check_fit(BigBird, NoPosition, causal=True)
     at = torch.arange(MAX_LENGTH + 1)
     message = (
-        r"`BigBird` mixes up to 92 tokens \(`model.max_length`\), but 93 are needed; train with a larger `model.max_length`"
+        r"`BigBird` has room for 92 tokens \(`model.max_length`\), but 93 are needed; train with a larger `model.max_length`"
     )
     with pytest.raises(ValueError, match=message):
         made(BigBird)(torch.randn(1, MAX_LENGTH + 1, WIDTH), Context(Mask(), made(NoPosition), at, at))

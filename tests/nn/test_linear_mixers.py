@@ -354,7 +354,7 @@ def test_linformer_is_attention_to_mixtures(position: type, mask: Mask) -> None:
 def test_linformer_says_where_it_ends() -> None:
     mixer = Linformer(SHAPE)
     assert mixer.limit == 16 and mixer(torch.randn(1, 16, 8), context(Mask(), 16)).shape == (1, 16, 8)
-    message = r"`Linformer` mixes up to 16 tokens \(`model.max_length`\), but 17 are needed"
+    message = r"`Linformer` has room for 16 tokens \(`model.max_length`\), but 17 are needed"
     with pytest.raises(ValueError, match=message):
         mixer(torch.randn(1, 17, 8), context(Mask(), 17))
     with pytest.raises(NotImplementedError, match="Linformer cannot decode step by step"):

@@ -13,13 +13,13 @@ import torch
 from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
+from polyformer.better import better_side
 from polyformer.cli import main
 from polyformer.cli.quiet import quiet
 from polyformer.data import PairBatch, PairTokenizerSettings, SpelledNumbers
 from polyformer.models import EncoderDecoderOptions
 from polyformer.tasks.translation import Translation
 from polyformer.training import Constant, Recipe
-from polyformer.training.fitting import better_side
 
 RAGGED = [3, 11, 8, 2, 30, 5, 17]
 OPTIONS = EncoderDecoderOptions(d_model=16, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0)

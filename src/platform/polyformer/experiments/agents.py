@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from polyformer.experiments.rows import better_side
+from polyformer.better import better_side
 from polyformer.experiments.sweep import Cell, Range, Sweep
 
 __all__ = ["for_agents"]

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from polyformer.better import better_side
 from polyformer.experiments.comparable import WITHOUT_TOKENS, Refusal, refusals
-from polyformer.experiments.rows import Mark, Measured, Row, better_side, rows_of
+from polyformer.experiments.rows import Mark, Measured, Row, rows_of
 from polyformer.experiments.runs import Run
 from polyformer.experiments.significance import Verdict, verdicts_of
 

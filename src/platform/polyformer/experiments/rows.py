@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from polyformer.better import better_side
 from polyformer.experiments.runs import Run
 from polyformer.experiments.settings import differing, in_words
 
-__all__ = ["Mark", "Measured", "Row", "better_side", "rows_of"]
+__all__ = ["Mark", "Measured", "Row", "rows_of"]
 
 UNTOLD = ("seed", "logger", "wandb")
 """Settings that are no difference: seeds make the runs of one row, and who else is told changes nothing."""
@@ -115,13 +116,3 @@ def rows_of(runs: Sequence[Run]) -> list[Row]:
         told |= {"run": members[0].name} if chosen.rstrip("'") in alike else {}
         rows.append(Row(told, tuple(sorted(members, key=lambda run: run.seed))))
     return rows
-
-
-def better_side(metric: str) -> str:
-    """ "min" for losses, perplexities, bits and errors, which should fall; "max" for everything else.
-
-    >>> better_side("val/bits_per_byte"), better_side("test/bleu")
-    ('min', 'max')
-    """
-    name = metric.rpartition("/")[2]
-    return "min" if any(word in name for word in ("loss", "perplexity", "bits", "error", "rmse", "seconds")) else "max"

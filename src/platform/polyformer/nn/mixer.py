@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from polyformer.nn.mask import Mask
 from polyformer.nn.position import Position
-from polyformer.nn.shape import Shape
+from polyformer.nn.shape import Limited, Shape
 from polyformer.nn.state import State
 
 __all__ = [
@@ -78,31 +78,16 @@ class CrossContext:
     at: Tensor
 
 
-class Mixer(nn.Module):
+class Mixer(Limited, nn.Module):
     """Moves information between the tokens of one sequence: (B, L, D) in, (B, L, D) out. It owns its projections."""
+
+    without_limit = "SlidingWindow"
 
     doors: ClassVar[frozenset[str]] = frozenset()
     """The doors of a :class:`Position` it honours besides ``embed``: "rotate", "bias"."""
 
     directions: ClassVar[frozenset[str]] = frozenset({"both", "causal"})
     """The ways it can run: "both" in an encoder, "causal" in a decoder."""
-
-    @property
-    def limit(self) -> int | None:
-        """Number of tokens it can mix; None when there is no limit."""
-        return None
-
-    def check_length(self, length: int) -> None:
-        """Refuses a sequence of ``length`` tokens if they are more than it can mix.
-
-        Raises:
-            ValueError: Naming the key to change.
-        """
-        if self.limit is not None and length > self.limit:
-            raise ValueError(
-                f"`{type(self).__name__}` mixes up to {self.limit} tokens (`model.max_length`), but {length} are needed; train "
-                "with a larger `model.max_length`, or with a mixer that has no limit, as SlidingWindow"
-            )
 
     def narrowed(self, mask: Mask) -> Mask:
         """The mask, without what this mixer hides besides; of those that do not look at tokens one by one, the mask itself."""

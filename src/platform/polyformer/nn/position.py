@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from polyformer.nn.shape import Shape
+from polyformer.nn.shape import Limited, Shape
 
 __all__ = ["Learned", "NoPosition", "Position", "PositionFactory", "Sinusoidal", "sinusoids"]
 
 
-class Position(nn.Module):
+class Position(Limited, nn.Module):
     """Tells a model where its tokens are, through exactly one of three doors, each the identity until overridden.
 
     ``embed`` is called once per stack, on token embeddings (sinusoidal, learned). ``rotate`` is called by mixers on
@@ -27,6 +27,8 @@ class Position(nn.Module):
     Args:
         shape: What the stack has decided.
     """
+
+    without_limit = "Sinusoidal"
 
     shared: ClassVar[bool] = True
     """Whether one instance serves all layers of a stack; otherwise each layer has its own."""
@@ -42,23 +44,6 @@ class Position(nn.Module):
     def doors(cls) -> frozenset[str]:
         """The doors this kind uses, read off the methods it overrides."""
         return frozenset(door for door in ("embed", "rotate", "bias") if getattr(cls, door) is not getattr(Position, door))
-
-    @property
-    def limit(self) -> int | None:
-        """Number of indices that have a position; None when there is no limit."""
-        return None
-
-    def check_length(self, length: int) -> None:
-        """Refuses a sequence of ``length`` tokens if some would have no position.
-
-        Raises:
-            ValueError: Naming the key to change.
-        """
-        if self.limit is not None and length > self.limit:
-            raise ValueError(
-                f"`{type(self).__name__}` has positions for {self.limit} tokens (`model.max_length`), but {length} are "
-                "needed; train with a larger `model.max_length`, or with a position that has no limit, as Sinusoidal"
-            )
 
     def embed(self, x: Tensor, at: Tensor) -> Tensor:
         """(B, L, D) token embeddings at indices ``at`` -> (B, L, D)."""

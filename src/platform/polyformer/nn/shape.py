@@ -1,8 +1,9 @@
 """What a stack decides and its parts must agree on."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-__all__ = ["Shape"]
+__all__ = ["Limited", "Shape"]
 
 
 @dataclass(frozen=True)
@@ -42,3 +43,27 @@ class Shape:
     def d_head(self) -> int:
         """Width of one head (K)."""
         return self.d_model // self.num_heads
+
+
+class Limited:
+    """A part of a stack that may have room for so many tokens only."""
+
+    without_limit: ClassVar[str]
+    """A part of its kind that has no limit, for the message."""
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens that it has room for; None when there is no limit."""
+        return None
+
+    def check_length(self, length: int) -> None:
+        """Refuses a sequence of ``length`` tokens if they are too many.
+
+        Raises:
+            ValueError: Naming the key to change.
+        """
+        if self.limit is not None and length > self.limit:
+            raise ValueError(
+                f"`{type(self).__name__}` has room for {self.limit} tokens (`model.max_length`), but {length} are needed; "
+                f"train with a larger `model.max_length`, or with one that has no limit, as {self.without_limit}"
+            )

@@ -10,7 +10,7 @@ import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-__all__ = ["AtomicCheckpointIO", "Checkpoints", "better_side", "find_checkpoint", "read_checkpoint"]
+__all__ = ["AtomicCheckpointIO", "Checkpoints", "find_checkpoint", "read_checkpoint"]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -63,12 +63,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or "polyformer" not in content:
         raise ValueError(f"{path}: this is no checkpoint of Polyformer")
     return content
-
-
-def better_side(monitor: str) -> str:
-    """Losses, perplexities, bits and errors should fall; everything else should rise."""
-    name = monitor.rpartition("/")[2]
-    return "min" if any(word in name for word in ("loss", "perplexity", "bits", "error", "rmse")) else "max"
 
 
 class Checkpoints(Callback):

@@ -13,11 +13,12 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy
 
+from polyformer.better import better_side
 from polyformer.plain import write_json_lines
 from polyformer.training.averaging import CheckpointMean, MovingMean, StepMean
 from polyformer.training.build import Built
 from polyformer.training.chains import Beginning
-from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, better_side, read_checkpoint
+from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, read_checkpoint
 from polyformer.training.facts import fingerprints
 from polyformer.training.freezing import GradualUnfreezing, freeze, frozen_parts
 from polyformer.training.low_rank import add_differences

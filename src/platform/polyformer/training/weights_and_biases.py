@@ -11,8 +11,8 @@ from typing import Any, Literal
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
+from polyformer.better import better_side
 from polyformer.plain import to_json
-from polyformer.training.checkpoints import better_side
 from polyformer.training.facts import tags_of
 from polyformer.training.tracking import Start, Tracker
 

@@ -60,25 +60,17 @@ class Linformer(Mixer):
 
     def forward(self, x: Tensor, context: Context, state: State | None = None) -> Tensor:
         assert state is None and not context.mask.causal
-        self._check(x.shape[1], context.mask)
+        self.check_length(x.shape[1])
+        if context.mask.document is not None:
+            raise ValueError(
+                "`Linformer` cannot keep packed documents apart; give each text a row of its own, or use FullAttention"
+            )
         heads = self.shape.num_heads
         queries_and_keys, v = split_heads(self.project(x), 3 * heads).split((2 * heads, heads), dim=1)
         q, k = context.position.rotate(queries_and_keys, context.at).chunk(2, dim=1)  # (B, H, L, K)
         k, v = mixtures(k, self.key_parts, context), mixtures(v, self.value_parts, context)  # (B, H, R, K)
         where = Where(Mask(), context.at, torch.arange(k.shape[2], device=x.device))
         return self.output(merge_heads(attend(q, k, v, where, None, self.dropout.active)))
-
-    def _check(self, length: int, mask: Mask) -> None:
-        """Refuses what the mixtures cannot hold."""
-        if length > self.limit:
-            raise ValueError(
-                f"`Linformer` mixes up to {self.limit} tokens (`model.max_length`), but {length} are needed; train "
-                "with a larger `model.max_length`, or with a mixer that has no limit, as Performer"
-            )
-        if mask.document is not None:
-            raise ValueError(
-                "`Linformer` cannot keep packed documents apart; give each text a row of its own, or use FullAttention"
-            )
 
 
 def mixtures(heads: Tensor, parts: Tensor, context: Context) -> Tensor:
