@@ -195,6 +195,24 @@ def test_other_examples_are_not_tested(tmp_path: Path) -> None:
     assert "not the same (12 and 11 of them)" in verdict.refusal
 
 
+def test_other_texts_are_not_tested(tmp_path: Path) -> None:
+    """Documents have nothing that would have been right: they are told by their texts."""
+    texts = [
+        [{"input": f"{word} {number}", "nats": 3.0, "tokens": 2, "bytes": 9} for number in range(12)] for word in ("a", "b")
+    ]
+    runs = [made_up(tmp_path, name, name, examples=lines) for name, lines in zip("AB", texts, strict=True)]
+    (verdict,) = compared(*runs).verdicts
+    assert "not the same" in verdict.refusal
+
+
+def test_examples_of_other_data_are_not_tested(tmp_path: Path) -> None:
+    """Even where the labels happen to be the same."""
+    right = examples_of_answers([True, False] * 8)
+    runs = [made_up(tmp_path, name, name, examples=right, fingerprints={"test": name}) for name in "AB"]
+    (verdict,) = compared(*runs).verdicts
+    assert "not the same" in verdict.refusal
+
+
 def test_formats_say_the_same(tmp_path: Path) -> None:
     found = compare_runs([made_up(tmp_path, "a", "Rotary"), made_up(tmp_path, "b", "Learned", 0, {"test/bleu": 31.5})])
     rows = list(csv.DictReader(io.StringIO(as_csv(found))))
