@@ -83,12 +83,12 @@ def test_a_browser_draws_it_and_sorts_the_table(page: Path, tmp_path: Path) -> N
     clicked.write_text(text.replace("</body>", f"<script>{click} onload = () => {{ {report} }};</script></body>"))
     words = [program, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     words += ["--virtual-time-budget=3000", "--window-size={},{}".format(*SIZE)]
-    done = subprocess.run([*words, "--dump-dom", clicked.as_uri()], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([*words, "--dump-dom", clicked.as_uri()], capture_output=True, text=True, timeout=300, check=True)
     assert "<title>true</title>" in done.stdout
     cells = re.findall(r'<td class="words">(Rotary|Learned|No&lt;b&gt;Position)</td><td>2</td>', done.stdout)
     assert cells == ["Learned", "Rotary", "No&lt;b&gt;Position"]
     shot = tmp_path / "page.png"
-    subprocess.run([*words, f"--screenshot={shot}", page.as_uri()], capture_output=True, timeout=50, check=True)
+    subprocess.run([*words, f"--screenshot={shot}", page.as_uri()], capture_output=True, timeout=300, check=True)
     from matplotlib.image import imread
 
     picture = imread(shot)
