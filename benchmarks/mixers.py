@@ -1,13 +1,14 @@
 """How time and memory grow with the length of a text, for every mixer: one layer, one text, forward and backward, on the CPU.
 
-    python benchmarks/mixers.py --chart docs/mixers.png
+    python benchmarks/mixers.py --chart docs/pictures/mixers.png
     python benchmarks/mixers.py --causal --position T5Bias --mixers FullAttention SlidingWindow --lengths 8192
 
-Every measurement has a fresh process. A step is what the layer takes, without embeddings and loss; its seconds are the median
-of the steps after a warm-up, its memory the peak beyond what the process held before the first step. Before a length is tried,
-its time and memory are foretold from the lengths before it, as if they grew as they did last; what would take more than
---seconds or --gigabytes is left out and said. Mixers have their defaults. Without padding and with a position that has no
-bias, full attention runs in a kernel whose memory does not grow with the square of the length; with a bias it does.
+Every measurement has a fresh process, which keeps freed memory as a training does. A step is what the layer takes, without
+embeddings and loss; its seconds are the median of the steps after a warm-up, its memory the peak beyond what the process held
+before the first step. Before a length is tried, its time and memory are foretold from the lengths before it, as if they grew
+as they did last; what would take more than --seconds or --gigabytes is left out and said. Mixers have their defaults but for
+--window. Without dropout and with a position that has no bias, full attention runs in a kernel whose memory does not grow
+with the square of the length; otherwise it does.
 """
 
 import argparse
@@ -16,11 +17,14 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from contest import Turn, answer_turn, machine, peak_megabytes, play
+from contest import Turn, machine, peak_megabytes
 
 LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
 SMALLEST = 0.1  # megabytes; less than this cannot be told from nothing
@@ -28,23 +32,20 @@ SMALLEST = 0.1  # megabytes; less than this cannot be told from nothing
 
 def main() -> None:
     arguments = options()
-    if arguments.turn:
-        answer_turn(do_turn(json.loads(arguments.turn)))
-        return
     about = machine(arguments.threads, ["torch"])
     print("\n".join(f"{name:<11}{value}" for name, value in about.items()))
     names = arguments.mixers or mixer_names()
-    keys = ("d_model", "heads", "position", "causal", "steps", "warm_up")
+    keys = ("d_model", "heads", "window", "dropout", "position", "causal", "steps", "warm_up", "threads")
     job = {name: getattr(arguments, name) for name in keys}
     turns: dict[str, dict[int, Turn]] = {name: {} for name in names}
     for length in arguments.lengths:
         for name in names:
             turns[name][length] = measure(name, length, turns[name], job, arguments)
+        if arguments.json:
+            arguments.json.write_text(json.dumps({"machine": about, "job": job, "turns": turns}, indent=1))
     for key, unit in (("seconds", "seconds a step"), ("extra", "MB at the peak")):
         print("\n" + "\n".join(table(turns, arguments.lengths, key, unit)))
     print("\n" + "\n".join(left_out(turns)))
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": about, "job": job, "turns": turns}, indent=1))
     if arguments.chart:
         draw(turns, job, arguments.threads, arguments.chart)
 
@@ -57,6 +58,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--causal", action="store_true", help="as in a decoder, not as in an encoder")
     parser.add_argument("--d-model", type=int, default=256)
     parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--window", type=int, default=256, help="of SlidingWindow")
+    parser.add_argument("--dropout", type=float, default=0.0, help="of attention weights")
     parser.add_argument("--steps", type=int, default=3, help="timed steps")
     parser.add_argument("--warm-up", type=int, default=1, help="steps before them")
     parser.add_argument("--rounds", type=int, default=1, help="processes for each measurement, of which the median counts")
@@ -65,7 +68,6 @@ def options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where to write all figures")
     parser.add_argument("--chart", type=Path, help="where to draw them: .png, .svg or .pdf")
-    parser.add_argument("--turn", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -85,13 +87,23 @@ def measure(name: str, length: int, before: dict[int, Turn], job: dict[str, Any]
         needed = foretold([*before], [turn[key] for turn in before.values()], length)
         if needed > most:
             return {"missing": f"from {length:,} tokens on left out: about {needed:,.0f} {unit} a step"}
-    rounds = play(Path(__file__).resolve(), {**job, "length": length}, [name], arguments.rounds, arguments.threads)[name]
-    if "missing" in rounds[0]:
-        return rounds[0]
-    return {
-        "seconds": median(turn["seconds"] for turn in rounds),
-        "extra": max(median(turn["peak"] - turn["base"] for turn in rounds), SMALLEST),
-    }
+    rounds = [fresh({**job, "contender": name, "length": length, "round": number}) for number in range(arguments.rounds)]
+    found = next((turn for turn in rounds if "missing" in turn), None)
+    if found is None:
+        found = {key: median(turn[key] for turn in rounds) for key in ("seconds", "extra")}
+    print(f"  {name}, {length:,} tokens: {found}", file=sys.stderr, flush=True)
+    return found
+
+
+def fresh(job: dict[str, Any]) -> Turn:
+    """What :func:`do_turn` says in a process of its own, begun by one that has loaded all that it needs and done nothing."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["polyformer.nn", "polyformer.training.memory"])
+    with ProcessPoolExecutor(1, context) as processes:
+        try:
+            return processes.submit(do_turn, job).result()
+        except BrokenProcessPool:
+            return {"missing": f"from {job['length']:,} tokens on left out: the process was killed"}
 
 
 def foretold(lengths: Sequence[int], values: Sequence[float], length: int) -> float:
@@ -114,12 +126,15 @@ def do_turn(job: dict[str, Any]) -> Turn:
 
     import polyformer.nn
     from polyformer.nn import Context, Mask, Shape, check_fit
+    from polyformer.training.memory import keep_freed_memory
 
+    keep_freed_memory()
     torch.set_num_threads(job["threads"])
     torch.manual_seed(job["round"])
-    shape = Shape(job["d_model"], job["heads"], max_length=job["length"], causal=job["causal"])
+    shape = Shape(job["d_model"], job["heads"], job["length"], job["causal"], job["dropout"])
+    own = {"window": job["window"]} if job["contender"] == "SlidingWindow" else {}
     try:
-        mixer, position = (getattr(polyformer.nn, job[key])(shape) for key in ("contender", "position"))
+        mixer, position = getattr(polyformer.nn, job["contender"])(shape, **own), getattr(polyformer.nn, job["position"])(shape)
         check_fit(type(mixer), type(position), job["causal"])
     except ValueError as error:
         return {"missing": str(error)}
@@ -133,8 +148,7 @@ def do_turn(job: dict[str, Any]) -> Turn:
         seconds.append(time.perf_counter() - begin)
         for tensor in (x, *mixer.parameters(), *position.parameters()):
             tensor.grad = None
-    took = median(seconds[job["warm_up"] :])
-    return {"rate": job["length"] / took, "seconds": took, "base": base}
+    return {"seconds": median(seconds[job["warm_up"] :]), "extra": max(peak_megabytes() - base, SMALLEST)}
 
 
 def table(turns: dict[str, dict[int, Turn]], lengths: Sequence[int], key: str, unit: str) -> list[str]:
@@ -161,7 +175,8 @@ def draw(turns: dict[str, dict[int, Turn]], job: dict[str, Any], threads: int, p
         seconds, megabytes = ([measured[length][key] for length in lengths] for key in ("seconds", "extra"))
         growths += [Growth(name, lengths, seconds, megabytes)] if lengths else []
     direction = "causal" if job["causal"] else "both directions"
-    how = f"d_model {job['d_model']}, {job['heads']} heads, {direction}, {job['position']}, {threads} threads"
+    how = f"d_model {job['d_model']}, {job['heads']} heads, {direction}, {job['position']}, dropout {job['dropout']:g}, "
+    how += f"window {job['window']}, {threads} threads"
     save_figure(growth_figure(growths, f"one layer, forward and backward: {how}"), path)
 
 

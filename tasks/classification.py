@@ -19,7 +19,7 @@ from polyformer.training import Answer, ClassWeights, LineError, Loss, Task, mak
 __all__ = ["Classification", "ClassificationOptions"]
 
 SHOWN = 3
-SHOWN_CHARACTERS, KEPT_CHARACTERS = 120, 400
+SHOWN_CHARACTERS = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,9 @@ class Classification(Task):
         trained, reported = self.target.losses(outputs, batch.target)
         tokens = torch.tensor(batch.tokens.numel(), device=outputs.device) if batch.keep is None else batch.keep.sum()
         count = torch.tensor(len(batch), device=outputs.device)
-        return Loss(trained.sum(), count, {"reported": reported.detach().sum(), "tokens": tokens})
+        right = self.target.right(outputs, batch.target)
+        counted = {} if right is None else {"correct": right.sum()}
+        return Loss(trained.sum(), count, {"reported": reported.detach().sum(), "tokens": tokens, **counted})
 
     def evaluate(self, batch: LabelledBatch, split: str) -> tuple[Loss, list[tuple[int, Classified]]]:
         assert batch.target is not None
@@ -160,7 +162,7 @@ class Classification(Task):
         rows = []
         for record, output, target in zip(records, *_stacked(records), strict=True):
             made, true = self.target.answer(output).text, self.target.truth(target)
-            row = {"input": record.text[:KEPT_CHARACTERS], "reference": true, "output": made}
+            row = {"input": record.text, "reference": true, "output": made}
             rows.append(row if self.target.is_number else {**row, "correct": made == true})
         return rows
 

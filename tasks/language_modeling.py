@@ -144,6 +144,9 @@ class LanguageModeling(Task):
 
     # ---- using it
 
+    def skip(self, lines: int) -> None:
+        self.answered += lines
+
     @torch.no_grad()
     def answer(self, lines: Sequence[str]) -> list[Answer]:
         """The lines, continued; what is drawn follows from the seed and the line's number, not from what the others say."""

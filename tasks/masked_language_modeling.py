@@ -4,7 +4,7 @@ Letters: B batch, L tokens, D model, V vocabulary, N places to predict.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from polyformer.data import LabelledBatch, MaskedBatch, MaskedTextData, masked_b
 from polyformer.models import EncoderOnly, EncoderOnlyOptions, initialize
 from polyformer.nn import make_norm
 from polyformer.text import PAD, SPECIALS, UNK, Assets
-from polyformer.training import Answer, LineError, Loss, Task, linear_cross_entropy, perplexity
+from polyformer.training import Answer, LineError, Loss, Task, linear_cross_entropy, perplexity, token_losses
 
 __all__ = ["MaskedLanguageModeling"]
 
@@ -39,6 +39,23 @@ class Guessed:
     shown: str
     guess: str
     truth: str
+
+
+@dataclass(frozen=True)
+class Read:
+    """A row after reading.
+
+    Args:
+        guessed: What is shown of it; None: nothing.
+        tokens: (L,) its ids without marks; in a test alone, as what follows.
+        masked: (N,) the ids that were to be predicted.
+        nats: (N,) what each of them cost.
+    """
+
+    guessed: Guessed | None
+    tokens: list[int] = field(default_factory=list)
+    masked: list[int] = field(default_factory=list)
+    nats: list[float] = field(default_factory=list)
 
 
 class MaskedLanguageModeling(Task):
@@ -120,10 +137,22 @@ class MaskedLanguageModeling(Task):
             sums["rows_correct"] = ((output > 0) == (batch.follows > 0)).sum()
         return Loss(total, is_masked.sum(), sums)
 
-    def evaluate(self, batch: MaskedBatch, split: str) -> tuple[Loss, list[tuple[int, Guessed]]]:
-        read = self.read(batch)
-        rows = [(row, number) for row, number in enumerate(batch.index.tolist()) if number < SHOWN]
-        return self._loss(read, batch), [(number, self._guessed(read, batch, row)) for row, number in rows]
+    def evaluate(self, batch: MaskedBatch, split: str) -> tuple[Loss, list[tuple[int, Read]]]:
+        read, numbers = self.read(batch), batch.index.tolist()
+        guessed = [self._guessed(read, batch, row) if number < SHOWN else None for row, number in enumerate(numbers)]
+        records = map(Read, guessed, *self._scored(read, batch)) if split == "test" else map(Read, guessed)
+        kept = [(number, record) for number, record in zip(numbers, records, strict=True) if record.guessed or record.nats]
+        return self._loss(read, batch), kept
+
+    def _scored(self, read: Tensor, batch: MaskedBatch) -> tuple[list[list[int]], list[list[int]], list[list[float]]]:
+        """Of each row its ids, those that were to be predicted, and what these cost."""
+        assert batch.target is not None
+        is_masked = batch.target != PAD  # (B, L)
+        wanted, vectors = batch.target[is_masked], self.masked_vectors(read, batch.target)  # (N,), (N, D)
+        nats = token_losses(vectors[None], self.network.embedding.table, wanted[None], PAD)[0]  # (N,)
+        counts, whole = is_masked.sum(dim=1).tolist(), torch.where(is_masked, batch.target, batch.tokens).tolist()
+        rows = [[token for token in row if token >= len(SPECIALS)] for row in whole]
+        return rows, [each.tolist() for each in wanted.split(counts)], [each.tolist() for each in nats.split(counts)]
 
     def _guessed(self, read: Tensor, batch: MaskedBatch, row: int) -> Guessed:
         """What is predicted in a row, from a little before its first mask on."""
@@ -147,7 +176,7 @@ class MaskedLanguageModeling(Task):
         masks = [" " * piece.startswith(" ") + MASK for piece in pieces]
         return "".join(mask if hidden else piece for piece, mask, hidden in zip(pieces, masks, is_masked, strict=True))
 
-    def measure(self, sums: dict[str, float], records: list[Guessed], split: str) -> dict[str, float]:
+    def measure(self, sums: dict[str, float], records: list[Read], split: str) -> dict[str, float]:
         """The loss is that of masked tokens alone."""
         loss = sums["masked"] / sums["count"]
         figures = {"loss": loss, "perplexity": perplexity(loss), "accuracy": sums["correct"] / sums["count"]}
@@ -161,14 +190,23 @@ class MaskedLanguageModeling(Task):
         units = "words" if masking.get("whole_words") else "tokens"
         return {"perplexity": f"masked:{masking.get('share')} of {units}|max_length:{data.get('max_length')}"}
 
-    def samples(self, records: list[Guessed]) -> list[str]:
-        return [f"{record.shown}  ->  {record.guess}  (truth: {record.truth})" for record in records]
+    def samples(self, records: list[Read]) -> list[str]:
+        return [f"{one.shown}  ->  {one.guess}  (truth: {one.truth})" for one in _shown(records)]
 
-    def sample_rows(self, records: list[Guessed]) -> list[dict[str, Any]]:
-        return [{"source": record.shown, "reference": record.truth, "output": record.guess} for record in records]
+    def sample_rows(self, records: list[Read]) -> list[dict[str, Any]]:
+        return [{"source": one.shown, "reference": one.truth, "output": one.guess} for one in _shown(records)]
 
-    def try_line(self, records: list[Guessed]) -> str:
-        return records[0].shown if records else ""
+    def example_rows(self, records: list[Read]) -> list[dict[str, Any]]:
+        """Of each row what its masked tokens cost, and how many they are and in bytes."""
+        decode = self.tokenizer.decode_batch
+        texts, masked = decode([one.tokens for one in records]), decode([one.masked for one in records])
+        return [
+            {"input": text, "nats": sum(one.nats), "tokens": len(one.nats), "bytes": max(1, len(hidden.encode()))}
+            for one, text, hidden in zip(records, texts, masked, strict=True)
+        ]
+
+    def try_line(self, records: list[Read]) -> str:
+        return next((one.shown for one in _shown(records)), "")
 
     # ---- using it
 
@@ -256,3 +294,7 @@ class MaskedLanguageModeling(Task):
             assert hidden.target is not None
             each = self.log_probabilities(self.masked_vectors(self.read(hidden), hidden.target))  # (N, V)
             yield each.gather(1, hidden.target[hidden.target != PAD].unsqueeze(1)).cpu()
+
+
+def _shown(records: list[Read]) -> list[Guessed]:
+    return [record.guessed for record in records if record.guessed is not None]

@@ -103,14 +103,15 @@ class MultiTask(Task):
 
     def loss(self, batch: PartBatch) -> Loss:
         loss = self.heads[batch.part].loss(batch.batch)
-        named = {f"{batch.part}/loss": loss.total, f"{batch.part}/count": loss.count}
-        tokens = loss.sums.get("tokens", loss.count)
-        return Loss(self.weights.get(batch.part, 1.0) * loss.total, loss.count, {"tokens": tokens, **named})
+        tokens = {"tokens": loss.sums.get("tokens", loss.count)}
+        return Loss(self.weights.get(batch.part, 1.0) * loss.total, loss.count, {**tokens, **_named(batch.part, loss)})
 
     def trained(self, sums: dict[str, float]) -> dict[str, float]:
-        """The loss of each part that was trained, and their weighted mean."""
-        losses = {name: sums[f"{name}/loss"] / sums[f"{name}/count"] for name in self.heads if f"{name}/count" in sums}
-        return {"loss": self._mean(losses), **{f"{name}/loss": value for name, value in losses.items()}}
+        """What is logged of each part that was trained, and the weighted mean of their losses."""
+        present = {name: _sums_of(name, sums) for name in self.heads if f"{name}/count" in sums}
+        found = {name: head.trained(present[name]) for name, head in self.heads.items() if name in present}
+        named = {f"{name}/{key}": value for name, figures in found.items() for key, value in figures.items()}
+        return {"loss": self._mean({name: figures["loss"] for name, figures in found.items()}), **named}
 
     def _mean(self, losses: dict[str, float]) -> float:
         weights = {name: self.weights.get(name, 1.0) for name in losses}
@@ -118,17 +119,14 @@ class MultiTask(Task):
 
     def evaluate(self, batch: PartBatch, split: str) -> tuple[Loss, list[tuple[int, Any]]]:
         loss, records = self.heads[batch.part].evaluate(batch.batch, split)
-        named = {
-            f"{batch.part}/{name}": value for name, value in {"loss": loss.total, "count": loss.count, **loss.sums}.items()
-        }
-        return Loss(loss.total, loss.count, named), [(number, (batch.part, record)) for number, record in records]
+        own = Loss(loss.total, loss.count, _named(batch.part, loss))
+        return own, [(number, (batch.part, record)) for number, record in records]
 
     def measure(self, sums: dict[str, float], records: list[Any], split: str) -> dict[str, float]:
         """Each part's metrics under its name, and the weighted mean of their losses."""
         metrics, losses = dict[str, float](), dict[str, float]()
         for name, head in self.heads.items():
-            own = {key.removeprefix(f"{name}/"): value for key, value in sums.items() if key.startswith(f"{name}/")}
-            if own:
+            if own := _sums_of(name, sums):
                 head.data = self.data.parts[name]
                 found = head.measure(own, _records_of(name, records), split)
                 losses[name] = found["loss"]
@@ -145,6 +143,10 @@ class MultiTask(Task):
     def sample_rows(self, records: list[Any]) -> list[dict[str, Any]]:
         shown = {name: head.sample_rows(own) for name, head in self.heads.items() if (own := _records_of(name, records))}
         return [{"part": name, **row} for name, rows in shown.items() for row in rows]
+
+    def example_rows(self, records: list[Any]) -> list[dict[str, Any]]:
+        told = {name: head.example_rows(own) for name, head in self.heads.items() if (own := _records_of(name, records))}
+        return [{"part": name, **row} for name, rows in told.items() for row in rows]
 
     def pictures(self, records: list[Any]) -> dict[str, Any]:
         found = {name: head.pictures(own) for name, head in self.heads.items() if (own := _records_of(name, records))}
@@ -189,6 +191,15 @@ def _head(name: str, factory: TaskFactory, assets: Assets, options: MultiTaskOpt
     if not isinstance(getattr(head, "network", None), EncoderOnly):
         raise ValueError(f"`task.tasks.{name}` is {type(head).__name__}, which has no encoder alone that could be shared")
     return head
+
+
+def _named(name: str, loss: Loss) -> dict[str, Any]:
+    """All sums of a part's loss under its name."""
+    return {f"{name}/{key}": value for key, value in {"loss": loss.total, "count": loss.count, **loss.sums}.items()}
+
+
+def _sums_of(name: str, sums: dict[str, float]) -> dict[str, float]:
+    return {key.removeprefix(f"{name}/"): value for key, value in sums.items() if key.startswith(f"{name}/")}
 
 
 def _records_of(name: str, records: list[Any]) -> list[Any]:

@@ -1,18 +1,16 @@
 """Question answering: an encoder reads a question and a text, and points at the answer. Letters: B batch, L tokens."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torchmetrics.functional.text import squad
 
 from polyformer.data import BatchSettings, LabelledBatch, LabelledData, TextLimits, batch_texts, cached_tokenizer
-from polyformer.data.lines import read_lines
+from polyformer.data.squad import Questions
 from polyformer.models import EncoderOnly, EncoderOnlyOptions, initialize
 from polyformer.text import BOS, EOS, PAD, UNK, WORD, Assets, TokenizerSettings
-from polyformer.training import Answer, LineError, Loss, Task
+from polyformer.training import Answer, LineError, Loss, Task, answer_metrics
 
 __all__ = ["QuestionAnswering", "QuestionData"]
 
@@ -32,6 +30,7 @@ class QuestionData(LabelledData):
     ) -> None:  # fmt: skip
         limits, self.stride, self.half = TextLimits(max_length), stride, (max_length - 3) // 2
         self.counted, self.texts_served = ("second",), ("places", "first")
+        self.questions = Questions()
         super().__init__(train, validation, test, second="context", limits=limits, tokenizer=tokenizer, batches=batches)
         if not 0 < stride <= self.half:
             raise ValueError(f"`data.stride` must be from 1 to {self.half}, half of `data.max_length`, but is {stride}")
@@ -40,16 +39,7 @@ class QuestionData(LabelledData):
         return {**super().settings(), "stride": self.stride}
 
     def read(self, split: str) -> Iterator[dict[str, Any]]:
-        for path in [location] if isinstance(location := self._location(split), str) else location:
-            try:
-                parts = [part for article in json.loads("".join(read_lines(path)))["data"] for part in article["paragraphs"]]
-                for text, qa in [(part["context"], qa) for part in parts for qa in part["qas"]]:
-                    answers = [(one["text"], one["answer_start"]) for one in qa["answers"] if one["text"]]
-                    if split == "train" and not all(text.startswith(*answer) for answer in answers):
-                        raise ValueError(f"{path}, question {qa['id']}: an answer is not where `answer_start` says")
-                    yield {"text": qa["question"], "second": text, "label": answers}
-            except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
-                raise ValueError(f"{path}: not JSON as that of SQuAD: {type(error).__name__} {error}") from None
+        return self.questions.read(self._location(split), split)
 
     def make_assets(self) -> Assets:
         texts = dict.fromkeys(" ".join(WORD.findall(row[name])) for row in self.read("train") for name in self.fields)
@@ -123,16 +113,26 @@ class QuestionAnswering(Task):
                 found[at:] = [Answer(texts[at][begin:end], {"begin": begin, "end": end, "score": odds, "probability": share})]
         return found
 
-    def measure(self, sums: dict[str, float], records: list[Any], split: str) -> dict[str, float]:
+    def answered(self, records: Sequence[Any], split: str) -> list[dict[str, Any]]:
+        """The questions of a split with what was answered; none where some were left out (`trainer.limit_val_batches`)."""
         data, name = self.data, "validation" if split == "val" else split
-        if len(records) < len(data.dataset(name)):  # with `trainer.limit_val_batches`
-            return {"loss": sums["loss"] / sums["count"]}
-        texts = [row["second"] for row in data.read(name)]
-        found = self.best(data.dataset(name).select_columns(["first", "places"])[:], records, texts)
-        given = [{"id": str(at), "prediction_text": answer.text} for at, answer in enumerate(found)]
-        answers = ([text for text, _ in row["label"]] or [""] for row in data.read(name))
-        true: Any = [{"id": str(at), "answers": {"text": texts}} for at, texts in enumerate(answers)]
-        return {"loss": sums["loss"] / sums["count"], **{name: float(value) for name, value in squad(given, true).items()}}
+        if len(records) < len(data.dataset(name)):
+            return []
+        rows, windows = [*data.read(name)], data.dataset(name).select_columns(["first", "places"])[:]
+        found = self.best(windows, records, [row["second"] for row in rows])
+        true = ([text for text, _ in row["label"]] or [""] for row in rows)
+        return [{**row, "true": texts, "made": answer.text} for row, texts, answer in zip(rows, true, found, strict=True)]
+
+    def measure(self, sums: dict[str, float], records: list[Any], split: str) -> dict[str, float]:
+        answers = [(row["made"], row["true"]) for row in self.answered(records, split)]
+        return {"loss": sums["loss"] / sums["count"], **(answer_metrics(answers) if answers else {})}
+
+    def example_rows(self, records: list[Any]) -> list[dict[str, Any]]:
+        rows = ((f"{row['text']}\t{row['second']}", row["true"], row["made"]) for row in self.answered(records, "test"))
+        return [
+            {"input": asked, "reference": true[0], "output": made, "correct": answer_metrics([(made, true)])["exact_match"] > 0}
+            for asked, true, made in rows
+        ]
 
     def signatures(self) -> dict[str, str]:
         return {"f1": "squad:lower|no_punctuation|no_articles"}

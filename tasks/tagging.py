@@ -3,17 +3,18 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from polyformer.data import BatchSettings, LabelledBatch, LabelledData, TargetSettings, TextLimits, batch_texts, pad_rows
-from polyformer.data.lines import columns_of, read_lines
+from polyformer.data.conll import read_sentences
+from polyformer.data.sources import expand
 from polyformer.models import EncoderOnly, EncoderOnlyOptions, initialize
 from polyformer.text import PAD, UNK, Assets, TokenizerSettings
-from polyformer.training import Answer, Loss, Task, log
+from polyformer.training import Answer, Loss, Task, find_spans, log
 
 __all__ = ["Tagging", "TaggingData", "find_spans"]
 
@@ -42,17 +43,8 @@ class TaggingData(LabelledData):
 
     def read(self, split: str) -> Iterator[dict[str, str]]:
         """Sentences, the words of each and their labels with spaces between them."""
-        location, chosen = self._location(split), (int(self.text), int(self.label))
-        for path in [location] if isinstance(location, str) else location:
-            skipped = re.compile(r"\s*$|" + (r"#|\d+[-.]\d+\t" if ".conllu" in path else r"-DOCSTART-(\s|$)"))
-            for _, lines in groupby(enumerate(read_lines(path), 1), key=lambda numbered: not numbered[1].strip()):
-                rows = [(at, columns_of(line)) for at, line in lines if not skipped.match(line)]
-                for at, row in rows:
-                    if len(row) != len(rows[0][1]) or len(row) < max(2, *(max(column + 1, -column) for column in chosen)):
-                        raise ValueError(f"{path}, line {at}: {len(row)} columns, unlike lines before or too few for {chosen}")
-                words, labels = (" ".join(row[column].replace(" ", "\u00a0") or "_" for _, row in rows) for column in chosen)
-                if rows:
-                    yield {"text": words, "label": labels, "where": f"{path}, sentence at line {rows[0][0]}"}
+        for path in expand(self._location(split)):
+            yield from read_sentences(path, int(self.text), int(self.label))
 
     def encode(self, rows: dict[str, list[str]]) -> dict[str, list[Any]]:
         self.labelling.encode(zip(rows.get("label", []), rows.get("where", []), strict=True), self.assets)  # or refuses them
@@ -116,6 +108,15 @@ class Tagging(Task):
         spans = {name: len(true & found) / size if size else 0.0 for name, size in sizes.items()}
         return figures | (spans if self.has_spans else {})
 
+    def example_rows(self, records: list[Any]) -> list[dict[str, Any]]:
+        """A sentence is correct where all its labels are; none where some were left out (`trainer.limit_test_batches`)."""
+        if len(records) < len(self.data.dataset("test")):
+            return []
+        told = (self.names[found] for record in records for true, found, _ in zip(*record, strict=True) if true >= 0)
+        rows = ((row["text"], row["label"]) for row in self.data.read("test"))
+        told_rows = [(text, true, " ".join(islice(told, true.count(" ") + 1))) for text, true in rows]
+        return [{"input": text, "reference": true, "output": made, "correct": made == true} for text, true, made in told_rows]
+
     @torch.no_grad()
     def answer(self, lines: Sequence[str]) -> list[Answer]:
         """The labels of each line's words, which stand between spaces; they do not depend on the other lines."""
@@ -138,13 +139,3 @@ class Tagging(Task):
 
     def _names(self, rows: Any) -> list[str]:
         return [self.names[label] for row in rows for label in row if label != BESIDE]
-
-
-def find_spans(labels: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Spans as (type, first word, word after the last), by the rules of conlleval and seqeval; L and U are read as E and S."""
-    found: list[tuple[str, int, int]] = []
-    for place, (before, label) in enumerate(pairwise(["O", *labels])):
-        goes_on = before[0] in "BIM" and label[0] in "IMEL" and before[2:] == label[2:]
-        if label != "O":
-            found.append((label[2:], found.pop()[1] if goes_on else place, place + 1))
-    return found

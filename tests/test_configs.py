@@ -5,20 +5,36 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from polyformer.cli.settings import parse_settings
 from polyformer.errors import UsageError
+from polyformer.experiments.sweep import sweep_of
 from polyformer.text import Assets, TokenizerSettings, train_tokenizer
 from polyformer.training import parameter_groups
 
 ROOT = Path(__file__).parent.parent
-CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+SWEEPS = sorted((ROOT / "configs" / "compare").glob("*.yaml"))
+CONFIGS = sorted({*(ROOT / "configs").rglob("*.yaml")} - {*SWEEPS})
 QUICKSTART = str(ROOT / "configs" / "translation" / "quickstart.yaml")
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_instantiates(config: Path) -> None:
-    parser, settings = parse_settings(["--config", str(config)])
+    instantiates(["--config", str(config)])
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.stem)
+def test_the_first_and_the_last_training_of_every_sweep_instantiate(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    cells = sweep_of(yaml.safe_load(sweep.read_text()), sweep.stem, str(sweep)).cells
+    assert len(cells) > 1
+    for cell in (cells[0], cells[-1]):
+        instantiates(cell.words)
+
+
+def instantiates(words: list[str]) -> None:
+    parser, settings = parse_settings(words)
     built = parser.build(settings)
     small = replace(built.options, d_model=2 * built.options.num_heads)
     tokenizer = train_tokenizer(["abc"], TokenizerSettings(kind="character", min_frequency=1))
@@ -27,7 +43,7 @@ def test_every_config_instantiates(config: Path) -> None:
     task = replace(built, options=small).make_task(assets)
     assert sum(parameter.numel() for parameter in task.parameters())
     assert built.recipe.optimizer(parameter_groups(task, built.recipe.decayed))
-    again, reparsed = parse_settings(["--config", str(config)])
+    again, reparsed = parse_settings(words)
     assert again.plain(reparsed) == parser.plain(settings)
 
 

@@ -61,7 +61,7 @@ def after(owner: Any, name: str, change: Callable[..., Any]) -> Plant:
         original = getattr(owner, name)
 
         def planted(*given: Any, **named: Any) -> Any:
-            return change(original(*given, **named), *given)
+            return change(original(*given, **named), *given, **named)
 
         patch.setattr(owner, name, planted)
 
@@ -114,11 +114,11 @@ def perturbed(result: Any, task: Task, *_: Any) -> Any:
     return result
 
 
-def unused(result: None, task: Task, *_: Any) -> None:
+def unused(result: None, task: Task, *_: Any, **named: Any) -> None:
     task.forgotten = nn.Parameter(torch.ones(3))
 
 
-def endless(result: None, task: Task, *_: Any) -> None:
+def endless(result: None, task: Task, *_: Any, **named: Any) -> None:
     """A weight that no shaking can move from where nothing is a number."""
     next(task.network.decoder.parameters()).data.fill_(torch.inf)  # type: ignore[union-attr]
 

@@ -1,16 +1,17 @@
 """A training so small that it takes a second."""
 
 import csv
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 from polyformer.cli import main
 
-__all__ = ["SMALL", "fit", "metrics_of", "results_of"]
+__all__ = ["SMALL", "examples_of", "fit", "metrics_of", "results_of"]
 
 SMALL = """
-task: Translation
+task: {class_path: Translation, init_args: {search: {max_ratio: 0.2, max_extra: 2}}}
 model: {d_model: 16, num_heads: 2, encoder_layers: 1, decoder_layers: 1, dropout: 0.1}
 data:
   class_path: SpelledNumbers
@@ -44,3 +45,9 @@ def results_of(run: Path) -> dict[str, Any]:
     """results.json."""
     content: dict[str, Any] = json.loads((run / "results.json").read_text())
     return content
+
+
+def examples_of(run: Path) -> list[dict[str, Any]]:
+    """What a test left of each example."""
+    with gzip.open(run / "test.jsonl.gz", "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]

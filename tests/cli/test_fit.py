@@ -239,8 +239,17 @@ def test_a_training_that_was_only_saved_can_be_gone_on_with(tmp_path: Path, monk
     assert results_of(tmp_path / "run")["steps"] == 10
 
 
-def test_a_training_that_diverges_says_so_and_ends_well(tmp_path: Path) -> None:
-    assert fit(tmp_path, "--training.optimizer.lr", "1e30") == 0
+@pytest.mark.parametrize(
+    ("interval", "said"), [("5", "step 2: the loss is nan"), ("1", "step 1: weights are no numbers any more, or beyond")]
+)
+def test_a_training_that_diverges_stops_and_saves_nothing(tmp_path: Path, interval: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"{said}.*lower `training.optimizer.lr`"):
+        fit(tmp_path, "--training.optimizer.lr", "1e30", "--trainer.val_check_interval", interval)
+    assert not list((tmp_path / "run").rglob("*.ckpt"))
+
+
+def test_a_training_that_diverges_unwatched_ends_well(tmp_path: Path) -> None:
+    assert fit(tmp_path, "--training.optimizer.lr", "1e30", "--training.watch", "off") == 0
     assert "the loss is nan" in (tmp_path / "run" / "log.txt").read_text()
     assert "NaN" not in (tmp_path / "run" / "results.json").read_text()
 
@@ -281,7 +290,8 @@ def test_the_mean_of_checkpoints(tmp_path: Path, kind: str) -> None:
     words = ["--training.averaging.kind", kind, "--training.averaging.count", "2", "--training.monitor", "val/loss"]
     assert fit(tmp_path, *words, "--training.keep", "2") == 0
     folder = tmp_path / "run" / "checkpoints"
-    assert {path.name for path in folder.iterdir()} == {"best.ckpt", "last.ckpt", "step-5.ckpt", "step-10.ckpt"}
+    files = {"best.ckpt", "last.ckpt", "previous.ckpt", "step-5.ckpt", "step-10.ckpt"}
+    assert {path.name for path in folder.iterdir()} == files
     parts = [torch.load(folder / f"step-{step}.ckpt", weights_only=True)["state_dict"] for step in (5, 10)]
     best = torch.load(folder / "best.ckpt", weights_only=True)["state_dict"]
     means = all(torch.allclose(best[name], (parts[0][name] + parts[1][name]) / 2) for name in best)

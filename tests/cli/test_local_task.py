@@ -53,7 +53,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "shouting.py").write_text(HEAD)
-    config = SMALL.replace("task: Translation", "task: {class_path: Shouting, init_args: {ending: '?'}}")
+    config = SMALL.replace(SMALL.splitlines()[1], "task: {class_path: Shouting, init_args: {ending: '?'}}")
     (tmp_path / "shouting.yaml").write_text(config)
     forget()
     yield tmp_path
@@ -75,3 +75,26 @@ def test_a_local_head_lives(project: Path, monkeypatch: pytest.MonkeyPatch, caps
     forget()
     assert main(use) == 1
     assert "refused, since it names `tasks.shouting.Shouting`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import torch\n\nclass Mine(Task):\n    pass\n", "broken.py:3: cannot be imported: NameError: name 'Task'"),
+        ("import torch\ndef answer(:\n", "broken.py:2: cannot be imported: SyntaxError: "),
+        ("import json\njson.loads('{')\n", "broken.py:2: cannot be imported: JSONDecodeError: "),
+        ("import not_installed\n", "broken.py:1: cannot be imported: ModuleNotFoundError: No module named 'not_installed'"),
+    ],
+)
+def test_a_broken_file_stops_only_what_needs_it(
+    project: Path, capsys: pytest.CaptureFixture[str], code: str, said: str
+) -> None:
+    (project / "tasks" / "broken.py").write_text(code)
+    assert main(["tasks"]) == 0
+    shown = capsys.readouterr()
+    assert "Shouting" in shown.out and said in shown.err and len(shown.err.splitlines()) == 1
+    assert main(["fit", "--config", "shouting.yaml", "--keys"]) == 0
+    capsys.readouterr()
+    assert main(["fit", "--config", "shouting.yaml", "--task", "Whispering", "--run", "quiet"]) == 2
+    refused = capsys.readouterr().err
+    assert "`task` is Whispering, but there is no such task" in refused and said in refused

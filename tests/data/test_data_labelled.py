@@ -99,7 +99,7 @@ def test_folders_are_labels(tmp_path: Path) -> None:
     chosen = labelled([str(tmp_path / "all" / label) for label in ("neg", "pos")])
     assert chosen.assets.labels == {"label": ["neg", "pos"]}
     (tmp_path / "none").mkdir()
-    with pytest.raises(ValueError, match="one folder of text files for each label, but has no folders"):
+    with pytest.raises(ValueError, match="none: a folder without files of a known kind"):
         _ = labelled(str(tmp_path / "none")).assets
     with pytest.raises(ValueError, match=r"`data\.second` is other, but a file in a folder, as in .*neg, is a single text"):
         _ = labelled(str(tmp_path / "all"), second="other").assets

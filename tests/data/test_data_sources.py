@@ -115,7 +115,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         list(read_examples([str(tmp_path / "trian.de"), short], PAIR))
     with pytest.raises(ValueError, match=r"no such file; there is no folder .*absent"):
         list(read_examples(str(tmp_path / "absent" / "a.tsv"), PAIR))
-    with pytest.raises(ValueError, match=r"is a folder, not a file"):
+    with pytest.raises(ValueError, match=r"a folder without files of a known kind \(\.tsv, .*\.txt, each also \.gz\)"):
         list(read_examples(str(tmp_path), {"x": 0}))
     with pytest.raises(ValueError, match=r"3 files \(.*\) for 2 columns \(source, target\)"):
         list(read_examples([path, short, short], PAIR))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from polyformer.data.documents import Document, Piece, cut, evenly, expand, hold_out, plain_size, read_blocks, read_documents
+from polyformer.data.documents import Document, Piece, cut, evenly, hold_out, plain_size, read_blocks, read_documents
 from polyformer.data.encoding import TextReport, chunks_of, encode_pieces, encode_text
 from polyformer.text import EOS, KINDS, Tokenizer, TokenizerSettings, train_tokenizer
 
@@ -82,20 +82,8 @@ def test_chunks_are_bounded() -> None:
     assert list(chunks_of([])) == []
 
 
-def test_patterns_are_sorted_files(tmp_path: Path) -> None:
-    for name in ("b.txt", "a.txt", "c.jsonl", "[x].txt"):
-        (tmp_path / name).write_text("text\n")
-    (tmp_path / "d.txt").mkdir()
-    assert expand(str(tmp_path / "[ab].txt")) == [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
-    assert expand([str(tmp_path / "c.*"), "hub:x:train"]) == [str(tmp_path / "c.jsonl"), "hub:x:train"]
-    assert expand(str(tmp_path / "[x].txt")) == [str(tmp_path / "[x].txt")]
-    assert len(expand(str(tmp_path / "**" / "*.txt"))) == 3
-    with pytest.raises(ValueError, match=r"e\*\.txt: no file matches this pattern"):
-        expand(str(tmp_path / "e*.txt"))
-    with pytest.raises(ValueError, match=r"is a folder; name the files in it by a pattern, such as .*/\*\.txt"):
-        expand(str(tmp_path))
-    with pytest.raises(ValueError, match="the list of files is empty"):
-        expand([])
+def test_the_size_of_plain_files_is_known(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text\n")
     assert plain_size([str(tmp_path / "a.txt")] * 2) == 10
     assert plain_size(["a.txt.gz"]) is plain_size(["a.jsonl"]) is plain_size(["hub:a:b"]) is None
 

@@ -12,7 +12,9 @@ import sacrebleu
 
 from polyformer.cli import main
 from polyformer.experiments.comparison import Comparison, compare_runs
+from polyformer.experiments.field import field_of
 from polyformer.experiments.formats import as_csv, as_json, as_markdown, table_of
+from polyformer.experiments.page import as_page
 from polyformer.experiments.rows import Mark
 from polyformer.experiments.runs import find_runs
 from polyformer.experiments.statistics import mcnemar
@@ -104,7 +106,8 @@ def test_data_that_moved_are_the_same(tmp_path: Path) -> None:
 
 def test_another_signature_closes_its_metric_alone(tmp_path: Path) -> None:
     one = made_up(tmp_path, "a", "Rotary")
-    two = made_up(tmp_path, "b", "Learned", signatures={"bleu": "nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|version:2.6.0"})
+    other = {"bleu": "nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|version:2.6.0"}
+    two = made_up(tmp_path, "b", "Learned", metrics={"test/loss": 2.4, "test/bleu": 30.0}, signatures=other)
     comparison = compared(one, two, tested=False)
     assert [refusal.metrics for refusal in comparison.refused] == [("test/bleu",)]
     assert "tok:zh" in str(comparison.refused[0])
@@ -130,6 +133,37 @@ def test_perplexities_of_other_tokenizers_are_not_ranked_but_bits_per_byte_are(t
 def test_each_task_has_its_own_table(tmp_path: Path) -> None:
     found = compare_runs([made_up(tmp_path, "a"), language_model(tmp_path, "b", "bpe", 1.5)], tested=False)
     assert [one.task for one in found] == ["Translation", "LanguageModeling"]
+
+
+def test_the_same_settings_in_several_tasks_stand_side_by_side(tmp_path: Path) -> None:
+    settings = [{"model": {"mixer": mixer}, "data": {"test": "t", "tokenizer": {"kind": "bpe"}}} for mixer in ("RNN", "LSTM")]
+    figures = {"test/accuracy": 0.4, "test/perplexity": 20.0}
+    runs = [made_up(tmp_path, f"t{at}", settings=one) for at, one in enumerate(settings)]
+    for at, one in enumerate(settings):
+        own = {name: value + at for name, value in figures.items()}
+        runs.append(made_up(tmp_path, f"l{at}", settings=one, task="LanguageModeling", metrics=own))
+    found = compare_runs([*runs, made_up(tmp_path, "alone", task="Tagging", metrics={"test/f1": 0.5})], tested=False)
+    field = field_of(found)
+    assert field is not None
+    titles, lines = table_of(field, "**{}**")
+    assert titles == [
+        "model.mixer", "seeds", "Translation: test/bleu", "Translation: training time", "Translation: parameters",
+        "LanguageModeling: test/accuracy", "LanguageModeling: test/perplexity", "LanguageModeling: training time",
+        "LanguageModeling: parameters",
+    ]  # fmt: skip
+    assert [[line[at] for at in (0, 5, 6)] for line in lines] == [["RNN", "0.4", "**20**"], ["LSTM", "**1.4**", "21"]]
+    assert as_markdown(found).count("## All tasks") == 1 and "All tasks</h2>" in as_page(found, "title")
+    assert field_of(found[:1]) is None and "All tasks" not in as_markdown(found[1:])
+
+
+def test_losses_and_accuracies_of_training_are_means_over_its_end(tmp_path: Path) -> None:
+    run = made_up(tmp_path, "a")
+    rows = [(80, 9.0, 9.0), (92, 0.5, 5.0), (100, 1.0, 4.0)]
+    (run.path / "metrics.csv").write_text(
+        "step,train/accuracy,train/learning_rate\n" + "".join(f"{step},{share},{rate}\n" for step, share, rate in rows)
+    )
+    assert run.metrics["train/accuracy"] == pytest.approx((0.5 * 12 + 1.0 * 8) / 20)
+    assert run.metrics["train/learning_rate"] == 4.0
 
 
 def test_a_run_that_goes_on_is_left_out_and_named(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ import yaml
 
 from polyformer.cli import main
 from polyformer.experiments.agents import for_agents
+from polyformer.experiments.ranges import Range
 from polyformer.experiments.running import SweepRunner
-from polyformer.experiments.sweep import Cell, Range, Sweep, sweep_of
+from polyformer.experiments.sweep import Cell, Sweep, sweep_of
 from polyformer.experiments.sweep_folder import SweepFolder
 
 from ..cli.small import SMALL
@@ -88,6 +89,19 @@ def test_a_list_of_cells() -> None:
     assert [cell.name for cell in found] == ["dropout=0.1", "dropout=0.3,seed=7"]
 
 
+def test_names_choose_among_what_is_offered_and_some_cells_are_given_more() -> None:
+    offered = {"mixer": {"RNN": {"model.mixer": "RNN"}, "GRU": {"model.mixer": "GRU"}}}
+    content = {"config": "c.yaml", "offered": offered, "vary": {"mixer": ["GRU", "RNN"], "model.d_model": [8, 16]}}
+    found = sweep_of(content, "x", "here").with_more({"GRU": {"data.train": "own.txt"}}).cells
+    assert [cell.name for cell in found] == [f"mixer={name},d_model={size}" for name in ("GRU", "RNN") for size in (8, 16)]
+    assert found[1].settings == {"config": ["c.yaml"], "model.mixer": "GRU", "data.train": "own.txt", "model.d_model": 16}
+    assert "data.train" not in found[2].settings
+    with pytest.raises(ValueError, match=r"`vary.mixer` has LSTM, but `offered.mixer` has RNN, GRU"):
+        sweep_of({**content, "vary": {"mixer": ["LSTM"]}}, "x", "here")
+    with pytest.raises(ValueError, match="there is no choice `Rotary`; there are GRU, RNN, 8, 16"):
+        sweep_of(content, "x", "here").with_more({"Rotary": {}})
+
+
 def test_a_sample_is_the_same_each_time_and_within_its_ranges() -> None:
     ranges = {
         "lr": {"low": "1e-4", "high": 1e-2, "scale": "log"},
@@ -112,7 +126,7 @@ def test_a_sample_is_the_same_each_time_and_within_its_ranges() -> None:
             {"random": {"count": 1, "from": {"lr": {"low": 0, "high": 1, "scale": "log"}}}},
             "must be above 0 where `scale` is log",
         ),
-        ({"budget": {"steps": 1, "tokens": 2}}, "`budget` must be one of steps, tokens, seconds"),
+        ({"budget": {"steps": 1, "tokens": 2}}, "`budget` must be one of steps, tokens, seconds, minutes"),
     ],
 )
 def test_mistakes_in_a_description_are_said(content: dict[str, Any], said: str) -> None:
@@ -272,9 +286,11 @@ def test_the_command_line_says_what_it_would_run(config: Path, capsys: pytest.Ca
         "platform fit --config small.yaml --model.d_model 8 --model.position Rotary --seed 0 --trainer.max_steps 5 "
         "--run runs/small-position/position=Rotary,seed=0"
     )
-    assert main([*words, "--budget", "seconds=90", "--dry-run", "--cell", "position=Learned,seed=1", "--name", "other"]) == 0
+    one = ["--cell", "position=Learned,seed=1", "--name", "other", "--Learned:model.dropout", "0.5", "--dry-run"]
+    assert main([*words, "--budget", "minutes=1.5", *one]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert "--trainer.max_time 00:00:01:30" in line and line.endswith("--run runs/other/position=Learned,seed=1")
+    assert "--model.dropout 0.5" in line
     assert main([*words, "--to-wandb", "w.yaml"]) == 0
     assert yaml.safe_load(Path("w.yaml").read_text())["parameters"]["seed"] == {"values": [0, 1]}
 

@@ -23,7 +23,7 @@ from polyformer.nn import (
     SlidingWindow,
     recorded_weights,
 )
-from polyformer.nn.mixers import big_bird, sliding_window
+from polyformer.nn.mixers import big_bird, near, sliding_window
 from polyformer.nn.mixers.blocks import side_by_side, touches_first
 
 from .scenes import (
@@ -45,21 +45,30 @@ from .scenes import (
 
 
 @pytest.fixture
-def blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[int]]:
-    """Has texts of any length be read in blocks, or none; the list that is returned grows by one for each reading in blocks."""
+def blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Has texts of any length be read in blocks, or none; the list that is returned grows by one for each reading in blocks.
 
-    def use(always: bool) -> list[int]:
+    Without a cache blocks are gathered, as on a GPU; with one, a few queries follow the others where that is possible.
+    """
+    monkeypatch.setattr(near, "QUERIES", 4)
+
+    def use(always: bool, cached: bool = True) -> list[int]:
         calls: list[int] = []
-        for module in (sliding_window, big_bird):
-            original = module.attend_in_blocks
+        for module, name in (
+            (sliding_window, "attend_in_blocks"),
+            (sliding_window, "attend_near"),
+            (big_bird, "attend_in_blocks"),
+        ):
+            original = getattr(module, name)
 
             def attend(*given: Any, original: Any = original) -> Tensor:
                 calls.append(1)
                 read: Tensor = original(*given)
                 return read
 
-            monkeypatch.setattr(module, "attend_in_blocks", attend)
+            monkeypatch.setattr(module, name, attend)
             monkeypatch.setattr(module, "WORTH", 0 if always else 1 << 40)
+        monkeypatch.setattr(sliding_window, "has_cache", near.has_cache if cached else lambda *_: False)
         return calls
 
     return use
@@ -102,7 +111,7 @@ def test_a_window_that_does_not_bind_needs_no_mask_and_one_that_does_needs_it(wi
 @over_scenes
 @over_makers
 def test_blocks_equal_the_mask_over_all_pairs(
-    blocks: Callable[[bool], list[int]],
+    blocks: Callable[..., list[int]],
     maker: Callable[[Shape], FullAttention],
     scene: Scene,
     position: Callable[[Shape], Position],
@@ -114,14 +123,15 @@ def test_blocks_equal_the_mask_over_all_pairs(
     x, pull = torch.randn(2, LENGTH, WIDTH, requires_grad=True), torch.randn(2, LENGTH, WIDTH)
     given = [x, *mixer.parameters(), *place.parameters()]
     results = []
-    for always in (False, True):
-        calls = blocks(always)
+    for always, cached in ((False, True), (True, True), (True, False)):
+        calls = blocks(always, cached)
         out = mixer(x, scene.context(causal, place))[scene.real]
         results.append([out, *torch.autograd.grad((out * pull[scene.real]).sum(), given)])
         moved = isinstance(mixer, BigBird) and (scene.document is not None or scene.at.dim() == 2)
         assert len(calls) == (always and not moved)
-    for dense, sparse in zip(*results, strict=True):
-        close(sparse, dense)
+    for dense, *sparse in zip(*results, strict=True):
+        for each in sparse:
+            close(each, dense)
 
 
 @over_makers

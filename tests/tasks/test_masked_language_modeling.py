@@ -17,7 +17,7 @@ from polyformer.tasks.masked_language_modeling import MaskedLanguageModeling
 from polyformer.text import BOS, EOS, KINDS, PAD, Assets, TokenizerSettings, train_tokenizer
 from polyformer.training import LineError, load_task
 
-from ..cli.small import results_of
+from ..cli.small import examples_of, metrics_of, results_of
 from ..cli.test_use import say
 from .test_classification import fit, use
 from .test_masked_language_modeling_exactness import ASSETS, OPTIONS
@@ -82,6 +82,15 @@ def test_it_learns_and_is_measured(run: Path) -> None:
     assert results["signatures"]["perplexity"] == "masked:0.3 of words|max_length:16"
     assert results["data"]["train"] == "400 examples"
     assert "<mask>" in results["try"] and "(truth: the " in (run / "log.txt").read_text()
+
+
+def test_a_test_leaves_every_row(run: Path) -> None:
+    lines, figures = examples_of(run), results_of(run)["metrics"]
+    written = (run.parent / "held_out.txt").read_text().splitlines()
+    assert 0 < len(lines) <= 150 and {line["input"] for line in lines} <= set(written)
+    total = sum(line["nats"] for line in lines) / sum(line["tokens"] for line in lines)
+    assert total == pytest.approx(figures["test/loss"], rel=1e-5)
+    assert float([row for row in metrics_of(run) if row["train/loss"]][-1]["train/accuracy"]) > 0.5
 
 
 @pytest.mark.parametrize("tokens", ["1", "97", "100000"])

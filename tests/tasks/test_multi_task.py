@@ -13,9 +13,11 @@ import torch
 from polyformer.cli import main
 from polyformer.data import BatchSettings, LabelledData, MixedData, TokenBatches
 from polyformer.data.mixture import MixedPlan
+from polyformer.experiments.comparison import compare_runs
+from polyformer.experiments.runs import Run
 from polyformer.training import load_task, read_checkpoint
 
-from ..cli.small import metrics_of, results_of
+from ..cli.small import examples_of, metrics_of, results_of
 from ..training.test_exactness import train
 from .test_classification import MARKS, one_label, sentence, use, write
 
@@ -85,6 +87,17 @@ def test_both_are_learnt_and_measured(run: Path) -> None:
     assert (run / "pictures" / "mood_confusion.png").is_file()
     state = read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"]
     assert any(name.startswith("network.") for name in state) and not any(".network." in name for name in state)
+
+
+def test_a_test_leaves_the_examples_of_each_part(run: Path) -> None:
+    lines, figures = examples_of(run), results_of(run)["metrics"]
+    mood = [line for line in lines if line["part"] == "mood"]
+    assert 0 < len(mood) < len(lines) and not any("correct" in line for line in lines if line["part"] == "count")
+    assert sum(line["correct"] for line in mood) / len(mood) == pytest.approx(figures["test/mood/accuracy"])
+    logged = [row for row in metrics_of(run) if row["train/loss"]][-1]
+    assert 0.9 < float(logged["train/mood/accuracy"]) <= 1.0 and "train/count/accuracy" not in logged
+    (verdict,) = compare_runs([Run(run), Run(run)])[0].verdicts
+    assert [figure.what for figure in verdict.figures] == ["mood: share right"] and verdict.figures[0].p == 1.0
 
 
 def test_lines_are_answered_by_all_or_by_one(run: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -190,7 +203,7 @@ def parts_of(plan: MixedPlan, epoch: int) -> list[int]:
 @pytest.mark.parametrize("together", [1, 2])
 def test_shares(shares: list[float], wanted: list[int], together: int) -> None:
     plans = [TokenBatches(np.full(count, 10), tokens=20) for count in (16, 4)]
-    plan = MixedPlan(plans, shares, seed=3, together=together)
+    plan = MixedPlan(plans, shares, seed=3, together=together, names=["a", "b"])
     for epoch in range(3):
         numbers = parts_of(plan, epoch)
         assert len(numbers) == len(plan)
@@ -201,7 +214,7 @@ def test_shares(shares: list[float], wanted: list[int], together: int) -> None:
 def test_every_example_comes_once_in_each_of_its_epochs() -> None:
     """Over five epochs of the mixture the small part has been gone through often, the large one not yet twice."""
     plans = [TokenBatches(np.full(count, 10), tokens=20, seed=1) for count in (40, 6)]
-    plan = MixedPlan(plans, [1.0, 1.0], seed=1, together=1)
+    plan = MixedPlan(plans, [1.0, 1.0], seed=1, together=1, names=["a", "b"])
     seen: dict[tuple[int, int], list[int]] = {}
     for epoch in range(5):
         for batch in plan.plan(epoch):

@@ -24,7 +24,7 @@ from polyformer.tasks.question_answering import QuestionAnswering, QuestionData
 from polyformer.text import Assets, TokenizerSettings, train_tokenizer
 from polyformer.training import load_task
 
-from ..cli.small import results_of
+from ..cli.small import examples_of, results_of
 from ..cli.test_use import say
 from .test_classification import fit, use
 
@@ -127,6 +127,23 @@ def test_it_learns_and_is_measured(run: Path) -> None:
     results = results_of(run)
     assert results["metrics"]["test/exact_match"] > 90 and results["metrics"]["test/f1"] > 90
     assert results["signatures"]["f1"] == "squad:lower|no_punctuation|no_articles"
+
+
+def test_a_test_leaves_every_question(run: Path) -> None:
+    lines, figures = examples_of(run), results_of(run)["metrics"]
+    assert len(lines) == 41 and all(line["input"].startswith("which colour ?\t") for line in lines)
+    assert 100 * sum(line["correct"] for line in lines) / len(lines) == pytest.approx(figures["test/exact_match"])
+    assert {line["reference"] for line in lines} == {*COLOURS, ""}
+    assert all(line["correct"] == (line["output"] == line["reference"]) for line in lines)
+
+
+def test_questions_of_evaluation_are_read_once(folder: Path) -> None:
+    (folder / "copy.json").write_bytes((folder / "held_out.json").read_bytes())
+    data = QuestionData(str(folder / "train.json"), str(folder / "copy.json"))
+    questions = list(data.read("validation"))
+    (folder / "copy.json").unlink()
+    assert list(data.read("validation")) == questions and len(questions) == 41
+    assert len(list(data.read("train"))) == 150
 
 
 def test_answers_are_parts_of_their_texts(run: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -18,7 +18,7 @@ from polyformer.tasks.tagging import BESIDE, BREAK, Tagging, TaggingData, find_s
 from polyformer.text import Assets, TokenizerSettings, train_tokenizer
 from polyformer.training import load_task
 
-from ..cli.small import results_of
+from ..cli.small import examples_of, metrics_of, results_of
 from .test_classification import fit, use
 
 SMALL = """
@@ -105,6 +105,19 @@ def test_labels_come_back(run: Path, monkeypatch: Any, capsys: Any) -> None:
     scores = [float(line) for line in use("score", run, LINES, monkeypatch, capsys)[0]]
     for answer, score in zip(answers, scores, strict=True):
         assert score == pytest.approx(math.fsum(map(math.log, answer["probabilities"])), abs=1e-4)
+
+
+def test_a_test_leaves_every_sentence(run: Path, folder: Path) -> None:
+    """Also those that are read in several rows."""
+    lines, figures = examples_of(run), results_of(run)["metrics"]
+    blocks = (folder / "held_out.txt").read_text().strip().split("\n\n")[1:]
+    sentences = [[row.split() for row in block.splitlines()] for block in blocks]
+    assert [line["input"] for line in lines] == [" ".join(row[0] for row in rows) for rows in sentences]
+    assert [line["reference"] for line in lines] == [" ".join(row[-1] for row in rows) for rows in sentences]
+    words = [pair for line in lines for pair in zip(line["reference"].split(), line["output"].split(), strict=True)]
+    assert sum(true == made for true, made in words) / len(words) == pytest.approx(figures["test/accuracy"])
+    assert all(line["correct"] == (line["output"] == line["reference"]) for line in lines)
+    assert 0.9 < float([row for row in metrics_of(run) if row["train/loss"]][-1]["train/accuracy"]) <= 1.0
 
 
 @pytest.mark.parametrize("tokens", ["1", "97", "100000"])
@@ -274,6 +287,7 @@ def test_a_loss_is_the_sum_over_words() -> None:
     ("content", "words", "message"),
     [
         ("a X O\nb O\n", [], "bad.txt, line 2: 2 columns, unlike lines before or too few for (0, -1)"),
+        ("a X O\n\nb O\n", [], "bad.txt, line 3: 2 columns, unlike lines before or too few for (0, -1)"),
         ("a\nb\n", [], "bad.txt, line 1: 1 columns, unlike lines before or too few for (0, -1)"),
         ("a X O\n", ["--data.label", "3"], "bad.txt, line 1: 3 columns, unlike lines before or too few for (0, 3)"),
         ("a X O\nb X O\n", [], "the training data has only one label, 'O'"),
@@ -287,6 +301,13 @@ def test_bad_files_are_named(folder: Path, content: str, words: list[str], messa
     given = ["--config", str(folder / "small.yaml"), "--run", str(folder / "refused"), "--data.train", str(folder / "bad.txt")]
     assert main(["fit", *given, *words]) == 1
     assert message in capsys.readouterr().err.splitlines()[-1] and not (folder / "refused").exists()
+
+
+def test_the_first_column_of_universal_dependencies_is_no_word(tmp_path: Path) -> None:
+    (tmp_path / "a.conllu").write_text("1\twe\twe\tPRON\n")
+    with pytest.raises(ValueError, match=r"a\.conllu: `data\.word` is 0, but column 0 of CoNLL-U is a number; words are in 1"):
+        list(TaggingData(str(tmp_path / "*.conllu")).read("train"))
+    assert [row["label"] for row in TaggingData(str(tmp_path / "a.conllu"), word=1, label=3).read("train")] == ["PRON"]
 
 
 @pytest.mark.parametrize(

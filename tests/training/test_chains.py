@@ -177,6 +177,7 @@ def test_differing_keys_are_said(folder: Path, first: Path) -> None:
         (["--training.tuning.layer_decay", "0"], "`training.tuning.layer_decay` must be above 0 and at most 1, but is 0.0"),
         (["--training.tuning.freeze", "[network, encoder.0]", "--training.tuning.unfreeze_every", "2"], "within network"),
         (["--training.tuning.low_rank.rank", "2", "--training.averaging.kind", "ema"], "do not go together"),
+        (["--training.tuning.low_rank.layers", "[project]"], "`training.tuning.low_rank.layers` (project) needs"),
         (["--training.tuning.low_rank.rank", "-1"], "`training.tuning.low_rank.rank` must be at least 0, but is -1"),
         (["--training.tuning.low_rank", "{rank: 2, layers: [embedding]}"], "(embedding) has no linear layers"),
     ],

@@ -2,9 +2,6 @@
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,8 @@ from polyformer.data import PairBatch, PairTokenizerSettings, SpelledNumbers
 from polyformer.models import EncoderDecoderOptions
 from polyformer.tasks.translation import Translation
 from polyformer.training import Constant, Recipe
+
+from ..ranks import run_on_ranks
 
 RAGGED = [3, 11, 8, 2, 30, 5, 17]
 OPTIONS = EncoderDecoderOptions(d_model=16, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0)
@@ -91,7 +90,7 @@ def test_padding_and_mates_do_not_change_a_loss(data: SpelledNumbers) -> None:
 
 
 CONFIG = """
-task: Translation
+task: {class_path: Translation, init_args: {search: {max_ratio: 0.2, max_extra: 2}}}
 model: {d_model: 16, num_heads: 2, encoder_layers: 1, decoder_layers: 1, dropout: 0.0}
 data:
   class_path: SpelledNumbers
@@ -125,18 +124,14 @@ trainer: {max_steps: 6, val_check_interval: 3, gradient_clip_val: 1.0, log_every
 def train(folder: Path, ranks: int, config: str) -> tuple[list[dict[str, str]], dict[str, float]]:
     (folder / "ranks.yaml").write_text(config)
     run = folder / f"ranks{ranks}"
-    words = ["fit", "--config", str(folder / "ranks.yaml"), "--run", str(run), "--trainer.devices", str(ranks), "--debug"]
-    more = ["--trainer.strategy", "ddp"] if ranks > 1 else []
-    environment = {**os.environ, "POLYFORMER_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    environment.pop("POLYFORMER_RUN", None)
-    if ranks == 1:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("POLYFORMER_CACHE", environment["POLYFORMER_CACHE"])
+    words = ["fit", "--config", str(folder / "ranks.yaml"), "--run", str(run), "--debug"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POLYFORMER_CACHE", str(folder / "cache"))
+        patch.delenv("POLYFORMER_RUN", raising=False)
+        if ranks == 1:
             assert main(words) == 0
-    else:
-        program = str(Path(sys.executable).with_name("platform"))
-        ended = subprocess.run([program, *words, *more], env=environment, capture_output=True, text=True, timeout=300)
-        assert ended.returncode == 0, ended.stderr[-3000:]
+        else:
+            run_on_ranks(words, folder, ranks)
     with (run / "metrics.csv").open(newline="") as file:
         return list(csv.DictReader(file)), json.loads((run / "results.json").read_text())["metrics"]
 

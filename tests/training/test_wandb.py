@@ -1,10 +1,17 @@
 """Runs of Weights & Biases: real ones on disk, read back; and trainings that no tracker can stop."""
 
+import fcntl
 import json
 import logging
 import os
+import pty
+import re
+import select
+import struct
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +26,7 @@ from polyformer.training.tracking import Start, Tracker, Trackers
 from polyformer.training.weights_and_biases import answers
 
 from ..cli.small import SMALL, fit, metrics_of, results_of
+from ..experiments.test_outputs import LABELS
 from .transaction_log import config_of, history_of, records_of, summary_of
 
 NOWHERE = "http://127.0.0.1:9"
@@ -38,6 +46,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("NETRC", str(home / "netrc"))
         patch.setenv("WANDB_BASE_URL", NOWHERE)
         patch.setenv("WANDB_ERROR_REPORTING", "false")
+        wandb.teardown()  # of settings that were read before
         yield home
         wandb.teardown()
 
@@ -78,7 +87,8 @@ def test_a_run_says_what_it_is(tracked: tuple[Path, list[Any], list[Any]]) -> No
     assert config["parameters"] == results_of(run)["parameters"]
     assert config["git"] == git_state(Path.cwd())
     assert config["tokenizers"]["source"]["kind"] == "character" and len(config["tokenizers"]["source"]["fingerprint"]) == 16
-    fingerprints = [config["data"][split]["fingerprint"] for split in ("train", "validation", "test")]
+    assert config["data"]["init_args"]["train_count"] == 120
+    fingerprints = [config["splits"][split]["fingerprint"] for split in ("train", "validation", "test")]
     assert len(set(fingerprints)) == 3
     assert "tok:13a" in config["signatures"]["bleu"]
 
@@ -123,6 +133,63 @@ def test_pictures_and_checkpoints_are_sent(tracked: tuple[Path, list[Any], list[
     models += [record.artifact for record in records if record.HasField("artifact")]
     (model,) = [artifact for artifact in models if artifact.type == "model"]
     assert "best" in model.aliases and [entry.path for entry in model.manifest.contents] == ["best.ckpt"]
+
+
+def test_a_classifier_sends_its_confusions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts.tsv").write_text("good text\tyes\nbad text\tno\nso so\tno\n")
+    assert fit(tmp_path, "--logger", "wandb", "--wandb.mode", "offline", config=LABELS) == 0
+    (made,) = (tmp_path / "run").glob("wandb/offline-run-*")
+    (row,) = [row for row in history_of(records_of(made)) if "pictures/confusion" in row]
+    for name in ("confusion", "attention"):
+        sent = (made / "files" / row[f"pictures/{name}"]["path"]).read_bytes()
+        assert sent == (tmp_path / "run" / "pictures" / f"{name}.png").read_bytes()
+
+
+def test_the_examples_of_the_test_are_sent(tracked: tuple[Path, list[Any], list[Any]]) -> None:
+    run, records, _ = tracked
+    sent = [file.path for record in records if record.HasField("files") for file in record.files.files]
+    assert "test.jsonl.gz" in sent
+    (first, *_) = sorted(run.glob("wandb/offline-run-*/files/test.jsonl.gz"))
+    assert first.read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_their_own_viewer_reads_it(tracked: tuple[Path, list[Any], list[Any]]) -> None:
+    """`wandb leet`, once as text, and once as the picture that it draws on a terminal."""
+    run, *_ = tracked
+    last = sorted(run.glob("wandb/offline-run-*/*.wandb"))[-1]
+    viewer, results = [sys.executable, "-m", "wandb", "leet"], results_of(run)
+    words = [*viewer, "inspect", "--summary", "--json", str(last)]
+    told = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout)
+    assert (told["name"], told["state"], told["project"]) == ("run", "finished", "polyformer")
+    assert told["config"]["model"]["d_model"] == 16 and "Translation" in told["tags"]
+    assert told["summary"]["test/bleu"] == results["metrics"]["test/bleu"]
+    assert told["summary"]["samples"]["nrows"] == 24 and told["summary"]["pictures/attention"]["_type"] == "image-file"
+    seen = on_a_terminal([*viewer, "run", str(last)], until=["Finished", "train/loss", "val/bleu"], leave="q")
+    assert "polyformer" in seen
+
+
+def on_a_terminal(words: list[str], until: list[str], leave: str) -> str:
+    """What a program shows on a terminal of 60 lines, until all of some words have been there and it was told to leave."""
+    here, there = pty.openpty()
+    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 200, 0, 0))
+    program = subprocess.Popen(words, stdin=there, stdout=there, stderr=there, env={**os.environ, "TERM": "xterm-256color"})
+    os.close(there)
+    seen, latest, told = "", time.monotonic() + 120, False
+    while select.select([here], [], [], max(0.0, latest - time.monotonic()))[0]:
+        try:
+            seen += os.read(here, 1 << 16).decode("utf-8", "replace")
+        except OSError:  # it has left
+            break
+        shown = re.sub(r"\x1b(\[[0-9;?>=]*\$?[a-zA-Z]|\][^\x07]*\x07)", "", seen)
+        if not told and all(word in shown for word in until):
+            told = os.write(here, leave.encode()) > 0
+    if not told:
+        program.kill()
+    code = program.wait(60)
+    os.close(here)
+    assert told and code == 0, seen[-2000:]
+    return shown
 
 
 def test_a_resumed_run_goes_on_in_the_same_run(tracked: tuple[Path, list[Any], list[Any]]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,21 @@ __all__ = ["config_of", "history_of", "records_of", "summary_of"]
 
 FILE_HEADER, RECORD_HEADER, BLOCK = 7, 7, 32768
 WHOLE, LAST = 1, 4  # kinds of a record's part
+PATIENCE = 60.0
 
 
 def records_of(run: Path) -> list[Any]:
-    """The records in the one `.wandb` file of a run's folder, which is a log in the format of LevelDB."""
+    """The records in the one `.wandb` file of a run's folder, which is a log in the format of LevelDB.
+
+    W&B's own process may write the last of them a moment after a run was finished.
+    """
     (file,) = run.glob("*.wandb")
-    return [Record.FromString(record) for record in _whole_records(file.read_bytes())]
+    latest = time.monotonic() + PATIENCE
+    while True:
+        records = [Record.FromString(record) for record in _whole_records(file.read_bytes())]
+        if any(record.HasField("exit") for record in records) or time.monotonic() > latest:
+            return records
+        time.sleep(0.05)
 
 
 def _whole_records(content: bytes) -> Iterator[bytes]:

@@ -1,13 +1,15 @@
-"""Plain values as JSON that every reader takes."""
+"""Plain values as JSON that every reader takes, and files that are never half written."""
 
 import gzip
 import json
 import math
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-__all__ = ["to_json", "write_json_lines"]
+__all__ = ["to_json", "whole_file", "write_json_lines"]
 
 
 def to_json(content: Any, indent: int | None = None) -> str:
@@ -22,9 +24,36 @@ def to_json(content: Any, indent: int | None = None) -> str:
 def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Writes a line of JSON for each row, in one piece; compressed where the name ends in `.gz`, and the same each time."""
     content = "".join(f"{to_json(row)}\n" for row in rows).encode()
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-    temporary.replace(path)
+    with whole_file(path, "wb") as file:
+        file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+@contextmanager
+def whole_file(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """A file that is written under another name and takes its own at the end, so that nobody ever reads half of it.
+
+    Args:
+        path: Where it is found then. What was there stays until then, and for good if anything fails.
+        mode: "w" for text, "wb" for bytes.
+
+    Raises:
+        OSError: If the disk is full or cannot be written to, naming the path.
+    """
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        is_text = "b" not in mode
+        with temporary.open(mode, encoding="utf-8" if is_text else None, newline="" if is_text else None) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except Exception as error:
+        cause = error if isinstance(error, OSError) else error.__context__  # torch raises its own error over the disk's
+        if isinstance(cause, OSError) and cause.errno is not None:
+            raise OSError(cause.errno, os.strerror(cause.errno), str(path)) from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _finite(value: Any) -> Any:

@@ -75,7 +75,7 @@ def _training_pool(name: str, data: DataModule) -> Pool:
     if data.batches_per_epoch() is None:  # the text is read as a stream
         rows = _first_rows(data)
         return Pool(_Kept(rows), data.prepare_training, range(min(FEW, len(rows["index"]))), name)
-    batches = data.training_plan(1).plan(0)
+    batches = data.training_plan(1).plan(0)[: 1 if getattr(data, "sources", ()) else None]  # others may be of other sources
     chosen = [batches[at] for at in _evenly(len(batches), BATCHES)]
     places = [int(batch[at]) for batch in chosen for at in _evenly(len(batch), -(-EXAMPLES // len(chosen)))]
     return Pool(data.training_source(), data.prepare_training, places, name)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from polyformer.cli.help import OVERVIEW, VERBS
-from polyformer.errors import UsageError
+from polyformer.errors import LostRankError, Stopped, UsageError
 
 __all__ = ["main"]
 
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after `platform`; None: those of the process.
 
     Returns:
-        The exit code: 0, 1 for a failure, 2 for a command line that is wrong.
+        The exit code: 0, 1 for a failure, 2 for a command line that is wrong; 130 after Ctrl-C and 143 after SIGTERM.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+    except Stopped as stopped:
+        return stopped.exit_code
     except Exception as error:
         if debug:
             raise
@@ -56,12 +58,17 @@ def _dispatch(words: list[str]) -> int:
     if rest and rest[0] in ("-h", "--help"):
         print(text)
         return 0
+    from polyformer.cli.early import check_words
+
+    check_words(verb, rest)
     run: Callable[[list[str]], int] = getattr(import_module(f"polyformer.cli.{module}"), function)
     return run(rest)
 
 
 def _explain(error: Exception) -> str:
     """What went wrong in a line or two; an unexpected error also says how to see more."""
+    if isinstance(error, OSError) and error.strerror:  # of the machine, such as a full disk
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     text = str(error).strip() or type(error).__name__
-    expected = isinstance(error, (ValueError, FileNotFoundError))
+    expected = isinstance(error, (ValueError, FileNotFoundError, LostRankError))
     return text if expected else f"{type(error).__name__}: {text}\n(`--debug` shows where)"

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from polyformer.cli.help import COMPARE
+from polyformer.cli.online import online_run
 from polyformer.cli.words import flag, option, refuse_rest
 from polyformer.errors import UsageError
 from polyformer.experiments.comparison import Comparison, compare_runs
-from polyformer.experiments.curves import curves_of
 from polyformer.experiments.formats import as_csv, as_json, as_markdown
-from polyformer.experiments.page import as_page
-from polyformer.experiments.plots import SUFFIXES, save_figure
 from polyformer.experiments.rows import Mark
 from polyformer.experiments.runs import find_runs
 
@@ -34,12 +32,14 @@ def compare(words: list[str]) -> int:
     refuse_rest([word for word in words if word.startswith("-")], OPTIONS)
     if not places:
         raise UsageError("say what is to be compared: platform compare RUN RUN ..., or the folder of a sweep")
-    if curves is not None and Path(curves).suffix.lower() not in SUFFIXES:
-        raise UsageError(f"--curves {curves}: its name must end in {', '.join(SUFFIXES)}")
+    if curves is not None:
+        _check_picture(Path(curves))
     chosen = [name for name in (metrics or "").split(",") if name]
-    comparisons = compare_runs(find_runs(places), chosen, by, marks, baseline, tested)
+    comparisons = compare_runs(find_runs(places, online_run), chosen, by, marks, baseline, tested)
     text = {"md": as_markdown, "csv": as_csv, "json": as_json}[form](comparisons) if form != "html" else ""
     if form == "html":
+        from polyformer.experiments.page import as_page
+
         text = as_page(comparisons, f"Comparison of {', '.join(places)}")
     if output is None:
         sys.stdout.write(text)
@@ -79,6 +79,20 @@ def _marks(words: list[str]) -> list[Mark]:
     return found
 
 
+def _check_picture(path: Path) -> None:
+    """Refuses a picture that cannot be written.
+
+    Raises:
+        UsageError: For its name, or for its folder.
+    """
+    from polyformer.experiments.plots import SUFFIXES  # matplotlib takes longer than the rest of the command
+
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"--curves {path}: its name must end in {', '.join(SUFFIXES)}")
+    if not path.resolve().parent.is_dir():
+        raise UsageError(f"--curves {path}: there is no folder {path.parent}")
+
+
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
@@ -89,8 +103,9 @@ def _write(path: Path, text: str) -> None:
 
 def _draw(comparisons: Sequence[Comparison], path: Path) -> None:
     """One picture, or one for each task, named after it."""
-    if not path.resolve().parent.is_dir():
-        raise UsageError(f"--curves {path}: there is no folder {path.parent}")
+    from polyformer.experiments.curves import curves_of
+    from polyformer.experiments.plots import save_figure
+
     for comparison in comparisons:
         target = path if len(comparisons) == 1 else path.with_stem(f"{path.stem}_{comparison.task}")
         figure = curves_of(comparison)

@@ -14,13 +14,15 @@ from polyformer.cli.pictures import attention_pictures
 from polyformer.cli.quiet import quiet, show_log
 from polyformer.cli.settings import parse_settings
 from polyformer.cli.words import flag, option
-from polyformer.errors import UsageError
+from polyformer.errors import LostRankError, Stopped, UsageError
+from polyformer.plain import whole_file
 from polyformer.training.build import TaskParser
 from polyformer.training.fitting import Fitting
+from polyformer.training.interrupt import Signals
 from polyformer.training.progress import describe, log
 from polyformer.training.run import RunFolder
 
-__all__ = ["fit"]
+__all__ = ["fit", "is_first", "ranks_started"]
 
 RUN_VARIABLE = "POLYFORMER_RUN"
 """Tells processes that lightning starts for other ranks which run they belong to."""
@@ -30,10 +32,12 @@ def fit(words: list[str]) -> int:
     """Trains as the words say."""
     quiet()
     keys, resume, name = flag(words, "--keys"), flag(words, "--resume"), option(words, "--run")
-    first = int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
+    first = is_first()
     name = name or os.environ.get(RUN_VARIABLE)
     if resume and name is None:
         raise UsageError("--resume needs --run NAME, the run to go on with")
+    if name is None and ranks_started() > 1:
+        raise UsageError("--run NAME is needed where torchrun or srun starts several processes, which must agree on it")
     name = name or _default_name(words)
     run = RunFolder(name)
     if resume:
@@ -43,28 +47,56 @@ def fit(words: list[str]) -> int:
     if keys:
         parser.parser.print_help()
         return 0
+    if resume and settings.trainer.fast_dev_run:
+        raise UsageError("--trainer.fast_dev_run tries a config out and keeps nothing: leave --resume out")
     if first and not resume:
         run.create()
     os.environ[RUN_VARIABLE] = name
     show_log(run.path / "log.txt" if first else None)
     write_config = partial(_write_config, run, parser, settings)
     try:
-        if first:
-            log.info("run %s: %s", run.path, " ".join(["platform fit", *words]))
-            if not resume:
-                write_config()
-        # A resumed run keeps its config until the new one has been accepted.
-        fitting = Fitting(parser.build(settings), run, attention_pictures)
-        results = fitting.fit(resume, write_config if first and resume else None)
-    except BaseException:
-        if first and not resume and not run.has_learned:
-            run.discard()
-        elif first and run.has_learned:
-            log.info("stopped; go on with: platform fit --run %s --resume", run.name)
+        with Signals() as signals:
+            if first:
+                log.info("run %s: %s", run.path, " ".join(["platform fit", *words]))
+                if not resume:
+                    write_config()
+            # A resumed run keeps its config until the new one has been accepted.
+            fitting = Fitting(parser.build(settings), run, attention_pictures)
+            results = fitting.fit(resume, write_config if first and resume else None, signals)
+    except BaseException as error:
+        _end(error, run, first, resume)
+        if isinstance(error, Stopped) and not first:
+            return 0  # else lightning would kill the first rank for it
         raise
-    if first:
+    if first and settings.trainer.fast_dev_run:
+        run.discard()
+        log.info("%s; everything has been tried once, and nothing was kept", describe(results["metrics"]))
+    elif first:
         _say_next(run, results)
     return 0
+
+
+def _end(error: BaseException, run: RunFolder, first: bool, resume: bool) -> None:
+    """Says how to go on with a run that has not come to its end; one that has learned nothing leaves its name free."""
+    said = str(error) if isinstance(error, Stopped) else "stopped"
+    if first and not resume and not run.has_learned:
+        run.discard()
+        if isinstance(error, Stopped):
+            print(f"{said} before a step was saved", file=sys.stderr)
+    elif run.has_learned and (first or isinstance(error, LostRankError)):
+        log.info("%s; go on with: platform fit --run %s --resume", said, run.name)
+
+
+def is_first() -> bool:
+    """Whether this process is the first of all ranks, however they were started: by torchrun, by srun, or by lightning."""
+    if "RANK" in os.environ:  # torchrun decides, also within a SLURM job
+        return int(os.environ["RANK"]) == 0
+    return all(int(os.environ.get(name, "0")) == 0 for name in ("SLURM_PROCID", "LOCAL_RANK", "NODE_RANK"))
+
+
+def ranks_started() -> int:
+    """How many processes torchrun or srun has started side by side; 1 where neither has."""
+    return int(os.environ.get("WORLD_SIZE", "1") if "RANK" in os.environ else os.environ.get("SLURM_NTASKS", "1"))
 
 
 def _default_name(words: list[str]) -> str:
@@ -84,10 +116,8 @@ def _stored_config(run: RunFolder) -> Path:
 
 
 def _write_config(run: RunFolder, parser: TaskParser, settings: Namespace) -> None:
-    temporary = run.path / ".config.yaml"
-    with temporary.open("w", encoding="utf-8") as file:
+    with whole_file(run.config) as file:
         yaml.safe_dump(parser.plain(settings), file, sort_keys=False, allow_unicode=True)
-    temporary.replace(run.config)
 
 
 def _say_next(run: RunFolder, results: dict[str, Any]) -> None:

@@ -5,6 +5,8 @@ __all__ = ["OVERVIEW", "VERBS"]
 FIT = """platform fit --config FILE [--run NAME] [--KEY VALUE ...]     train
 platform fit --run NAME --resume [--KEY VALUE ...]            go on where it stopped
 
+  Ctrl-C, or SIGTERM, ends a training when the step at work is done, and saves it; once more, at once.
+
   --config FILE             a YAML file; a second one adds to the first
   --run NAME                the folder runs/NAME (or a path); default: the config's name and the time
   --task NAME               what to train, such as Translation; usually in the config
@@ -34,7 +36,8 @@ USE = """platform {verb} --ckpt_path PATH [--data.KEY VALUE ...]
 
 PREDICT = """platform predict --ckpt_path PATH [--input FILE] [--output FILE] [--json]
 
-  One line in, one line out; from standard input to standard output unless files are given.
+  One line in, one line out; from standard input to standard output unless files are given. On several devices:
+  torchrun --nproc-per-node N --no-python platform predict ... --input FILE; lines come out in their order.
 
   --ckpt_path PATH        a checkpoint, or a run folder (its best checkpoint)
   --json                  JSON lines with scores, and with alternatives where more than one is asked for
@@ -88,6 +91,21 @@ platform check --ckpt_path PATH [--data.KEY VALUE ...]
   --json                  the same as JSON
   --device DEVICE         cpu (default), cuda, ..."""
 
+FIND = """platform find rate   --config FILE [--low X] [--high X] [--steps N] [--output FILE] [--KEY VALUE ...]
+platform find tokens --config FILE [--memory GB] [--KEY VALUE ...]
+
+  Prints a key for `fit`, found by trying on one device; nothing is kept. Every key of `fit` may follow.
+
+  rate      trains while the learning rate rises from step to step, until the loss explodes, and suggests the rate at which it
+            falls fastest (Smith 2017); your schedule is left out, your optimizer and its groups are not
+  tokens    the largest `data.batches.tokens` that fits: on a GPU by steps on the longest texts, until there is no room; on a
+            CPU by an estimate of the memory
+
+  --low X, --high X    the first and the last rate (1e-6, 1)
+  --steps N            optimizer steps (100); more for small batches
+  --output FILE        the picture of loss against rate: .png, .svg or .pdf (rate.png)
+  --memory GB          how much may be used, in 10^9 bytes; all that there is, if not given"""
+
 PLOT = """platform plot positions [--config FILE | --ckpt_path PATH] [--length N] [--output FILE]
 platform plot masks     [--config FILE | --ckpt_path PATH] [--length N] [--output FILE]
 platform plot attention --ckpt_path PATH --text TEXT [--target TEXT] [--part PART] [--layers N,N] [--heads N,N] [--output FILE]
@@ -116,12 +134,14 @@ platform sweep --config FILE --vary KEY=VALUE,VALUE [--vary ...] [--seeds N] [--
   --config FILE         the base; keys of `fit` that follow hold for all trainings
   --vary KEY=V,V        values of one key, such as model.position=Sinusoidal,Rotary; may be repeated: a grid
   --seeds N             each setting N times, with seeds 0 to N - 1; or --seeds 3,7
-  --budget steps=N      the same for all; or tokens=N, told from the size of a batch; or seconds=N, which ends a training
-                        wherever its schedule is
+  --budget steps=N      the same for all; or tokens=N, told from the size of a batch; or seconds=N or minutes=N, which ends a
+                        training wherever its schedule is
   --parallel N          so many at once, sharing the cores, and the devices in CUDA_VISIBLE_DEVICES
   --name NAME           the folder runs/NAME (or a path); default: the file's name, and the keys that --vary names
   --dry-run             print the commands only
   --cell NAME           train this one only
+  --NAME:KEY VALUE      a key of `fit` for the trainings that have the choice NAME, such as --small:model.dropout 0.0
+  --trials N            of a search
   --to-wandb FILE       write the sweep for `wandb sweep` and `wandb agent` instead
 
   SWEEP.yaml holds the same and more:
@@ -132,22 +152,37 @@ platform sweep --config FILE --vary KEY=VALUE,VALUE [--vary ...] [--seeds N] [--
       size:                                          #   or names of whole sets of settings
         small: {model.d_model: 64, model.num_heads: 2}
         large: {model.d_model: 256, model.num_heads: 8}
+      mixer: [RNN, Transformer]                      #   or names of those that are offered: --vary mixer=RNN,GRU takes others
+    offered: {mixer: {RNN: {model.mixer: RNN}, GRU: {model.mixer: GRU}, Transformer: {}}}
     cells: [{model.dropout: 0.1}, {model.dropout: 0.3, seed: 7}]     # a list; or names of settings, as above
     random: {count: 20, seed: 0, from: {training.optimizer.lr: {low: 0.0001, high: 0.01, scale: log}, model.num_layers: [2, 4]}}
     seeds: 3
     budget: {steps: 1000}
     parallel: 2
-  `config` may be varied too: configs of several tasks make one sweep."""
+  `config` may be varied too: configs of several tasks make one sweep.
+
+  Instead of `vary`, `cells`, `random` and `seeds`, a search by Optuna (pip install 'optuna>=4'), which chooses settings by what
+  earlier ones came to:
+    search:
+      from: {training.optimizer.lr: {low: 0.0001, high: 0.01, scale: log}, model.num_layers: {low: 2, high: 6, whole: true}}
+      trials: 30
+      seed: 0                    # one at a time, the same trials again
+      metric: val/bleu           # default: what checkpoints are judged by; never the test
+      sampler: tpe               # or random
+      prune_after: 5             # from so many finished trials on, a training worse than their median is ended; null: never"""
 
 COMPARE = """platform compare RUN ... [--format md|csv|json|html] [--output FILE] [--curves FILE]
 
   A table of the runs that names only what differs between them; those that differ only in the seed are one row, with mean and
   standard deviation. Beneath it, whether the first run and each other differ by more than chance on the test data: paired
   bootstrap for translation, McNemar's test for classification, losses of documents for language models; with the examples on
-  which they differ most. What cannot be compared is not ranked, and the reason is given. Each task has its own table.
+  which they differ most. What cannot be compared is not ranked, and the reason is given. Each task has its own table; where
+  the same settings were trained in several tasks, one more puts them side by side: accuracies, each task's own metric, costs.
 
-  RUN                   a run folder, a name in runs/, a pattern, or a folder of runs such as a sweep's
-  --metrics NAME,NAME   the metrics shown, such as train/accuracy,test/bleu; default: all of the test
+  RUN                   a run folder, a name in runs/, a pattern, a folder of runs such as a sweep's, or a run on Weights &
+                        Biases: ENTITY/PROJECT/RUN, with or without wandb: before it
+  --metrics NAME,NAME   the metrics shown, such as train/accuracy,test/bleu; default: all of the test. Losses and accuracies of
+                        training are means over its last tenth, with dropout
   --by NAME             the metric that decides the order
   --mark NAME=VALUE     time, steps and tokens until a metric reaches a value, such as val/loss=3.0; may be repeated
   --baseline RUN        the run or row that the others are tested against; default: the first
@@ -166,6 +201,7 @@ OVERVIEW = """platform VERB ...      train and use Transformers
   check       show on a config or a checkpoint that nothing changes a result which must not
   sweep       many trainings from one description: a grid, a list or a sample
   compare     runs side by side: what differs, what it came to, and whether that is chance
+  find        a learning rate, or the largest batches, for a config
   plot        pictures of position encodings, masks and attention
   tokenizer   make a tokenizer; show how text is cut
   tasks       the tasks that can be trained
@@ -184,6 +220,7 @@ VERBS = {
     "check": ("check", "check", CHECK),
     "sweep": ("sweep", "sweep", SWEEP),
     "compare": ("compare", "compare", COMPARE),
+    "find": ("find", "find", FIND),
     "plot": ("plot", "plot", PLOT),
     "tokenizer": ("tokenizer", "tokenizer", TOKENIZER),
     "tasks": ("tasks", "tasks", TASKS),

@@ -2,6 +2,7 @@
 
 import os
 
+from polyformer.cli.early import MISSING_CHECKPOINT
 from polyformer.cli.words import option
 from polyformer.errors import UsageError
 from polyformer.training.build import Built, load_task
@@ -20,7 +21,7 @@ def load(words: list[str]) -> tuple[Task, Built]:
     """The task in the checkpoint named by `--ckpt_path`, with the other words laid over its settings."""
     place = option(words, "--ckpt_path")
     if place is None:
-        raise UsageError("--ckpt_path PATH is missing: a checkpoint, or a run folder")
+        raise UsageError(MISSING_CHECKPOINT)
     for word in words:
         if word.startswith(TRAINING) and not word.startswith(LONGER):
             key = word.partition("=")[0]

@@ -11,6 +11,13 @@ from rich.logging import RichHandler
 __all__ = ["quiet", "show_log"]
 
 
+class _Kept(logging.FileHandler):
+    """Lines in a file; what a full disk has no room for has been shown all the same."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Nothing, in place of a traceback for each line."""
+
+
 def quiet() -> None:
     """Silences what lightning, datasets and torch say that no user can act on."""
     for name in ("lightning.pytorch", "lightning.fabric", "lightning", "datasets", "torch.distributed"):
@@ -26,6 +33,8 @@ def quiet() -> None:
         ".*exists and is not empty.*",
         ".*is smaller than the logging interval.*",
         ".*GPU available but not used.*",
+        ".*when logging on epoch level in distributed setting.*",  # every rank has the figures of all
+        ".*grad attribute of a Tensor that is not a leaf.*",  # torch.compile looks at all tensors it meets
         ".*dataloader is not resumable.*",  # the position is in the data module's state
     ):
         warnings.filterwarnings("ignore", message=pattern)
@@ -43,6 +52,6 @@ def show_log(file: Path | None = None) -> None:
     log.addHandler(shown)
     log.propagate = False
     if file is not None:
-        kept = logging.FileHandler(file, encoding="utf-8")
+        kept = _Kept(file, encoding="utf-8")
         kept.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%Y-%m-%d %H:%M:%S"))
         log.addHandler(kept)

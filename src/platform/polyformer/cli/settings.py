@@ -1,28 +1,29 @@
 """From the words of a command line to complete settings."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from jsonargparse import Namespace
 
 from polyformer.errors import UsageError
-from polyformer.training.build import TaskParser, task_class
 
-__all__ = ["parse_settings"]
+if TYPE_CHECKING:
+    from jsonargparse import Namespace
+
+    from polyformer.training.build import TaskParser
+
+__all__ = ["named_task", "parse_settings"]
 
 
-def parse_settings(words: list[str]) -> tuple[TaskParser, Namespace]:
+def parse_settings(words: list[str]) -> "tuple[TaskParser, Namespace]":
     """The parser of the task that the words and their config files name, and the complete settings.
 
     Raises:
         UsageError: For a missing file, a broken one, an unknown key or a value that does not fit.
     """
-    name = _task_name(words)
-    if name is None:
-        raise UsageError(
-            "no task is given: use --config FILE with a `task:` in it, or --task NAME; `platform tasks` lists them"
-        )
+    name = named_task(words)
+    from polyformer.training.build import TaskParser, task_class  # once there is something to parse: it takes seconds
+
     try:
         parser = TaskParser(task_class(name))
     except ValueError as error:
@@ -30,7 +31,12 @@ def parse_settings(words: list[str]) -> tuple[TaskParser, Namespace]:
     return parser, parser.parse(words)
 
 
-def _task_name(words: list[str]) -> str | None:
+def named_task(words: list[str]) -> str:
+    """The task that the words or their config files name.
+
+    Raises:
+        UsageError: If there is none, or a file is missing or broken.
+    """
     name: str | None = None
     for place, word in enumerate(words):
         key, equals, value = word.partition("=")
@@ -40,6 +46,10 @@ def _task_name(words: list[str]) -> str | None:
             name = _name_of(_read(value).get("task")) or name
         elif key == "--task":
             name = value
+    if name is None:
+        raise UsageError(
+            "no task is given: use --config FILE with a `task:` in it, or --task NAME; `platform tasks` lists them"
+        )
     return name
 
 

@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ from polyformer.cli.settings import parse_settings
 from polyformer.cli.words import flag, option
 from polyformer.errors import UsageError
 from polyformer.experiments.agents import for_agents
+from polyformer.experiments.ranges import Range
 from polyformer.experiments.running import SweepRunner
-from polyformer.experiments.settings import flat
-from polyformer.experiments.sweep import BUDGETS, Cell, Sweep, seeds_of, sweep_of
+from polyformer.experiments.search import Trials
+from polyformer.experiments.settings import flat, in_words
+from polyformer.experiments.sweep import BUDGETS, Cell, Search, Sweep, seeds_of, sweep_of
 from polyformer.experiments.sweep_folder import SweepFolder
 
 __all__ = ["sweep"]
@@ -37,25 +39,52 @@ def sweep(words: list[str]) -> int:
     again = list(words)
     try:
         described = _described(words)
-        described = replace(described, fixed={**described.fixed, **_rest(words)})
-        cells = [_within_budget(cell, described.budget) for cell in described.cells if only in (None, cell.name)]
+        fixed, more = _rest(words)
+        described = replace(described, fixed={**described.fixed, **fixed}).with_more(more)
+        listed = described.cells if described.search is None else [_first_trial(described, described.search)]
+        chosen = [cell for cell in listed if only in (None, cell.name)]
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if not cells:
-        raise UsageError(f"--cell {only}: there is no such cell; there are {', '.join(cell.name for cell in described.cells)}")
-    metrics = {cell.name: _monitor(cell) for cell in cells}
+    if not chosen:
+        raise UsageError(f"--cell {only}: there is no such cell; there are {', '.join(cell.name for cell in listed)}")
+    metrics = [_monitor(cell) for cell in chosen]
+    metric = (described.search.metric if described.search is not None else None) or metrics[0]
+    cells = [_within_budget(cell, described.budget) for cell in chosen]
     folder = SweepFolder(Path("runs", described.name) if "/" not in described.name else Path(described.name))
     if agents is not None:
-        return _write_agents(described, cells, metrics[cells[0].name], again, Path(agents))
+        return _write_agents(described, cells, metric, again, Path(agents))
     if dry:
         for cell in cells:
             print(shlex.join(["platform", *folder.words_for(cell)]) + (" # finished" if folder.is_finished(cell) else ""))
         return 0
+    if described.search is not None:
+        return _search(described, described.search, folder, metric)
     failed = SweepRunner(folder, PLATFORM, described.parallel, _say).run(cells)
     _say(f"{len(cells) - len(failed)} of {len(cells)} cells have finished; compare them: platform compare {folder.path}")
     for cell in failed:
         _say(f"failed: {cell.name}; the same command tries it again")
     return int(bool(failed))
+
+
+def _first_trial(described: Sweep, search: Search) -> Cell:
+    """A trial with some of the values that are searched over, by which mistakes are found before anything is trained."""
+    some = {key: kind.written(kind.low) if isinstance(kind, Range) else kind[0] for key, kind in search.ranges.items()}
+    return described.cell_with("trial=000", some)
+
+
+def _search(described: Sweep, search: Search, folder: SweepFolder, metric: str) -> int:
+    """Trains what a search asks for, and says what was best."""
+    trials = Trials(described, folder, metric, partial(_within_budget, budget=described.budget))
+    runner = SweepRunner(folder, PLATFORM, described.parallel, _say, trials)
+    failed = runner.run_as_they_come(trials.cells(), search.trials, trials.done)
+    for cell in failed:
+        _say(f"failed: {cell.name}")
+    best = trials.best
+    if best is not None:
+        chosen = ", ".join(f"{key} {in_words(value)}" for key, value in best.settings.items())
+        _say(f"best of {trials.done} trials: {best.cell}, {metric} {best.value:.4g}, with {chosen}")
+        _say(f"its settings: {folder.path / best.cell / 'config.yaml'}; all trials: platform compare {folder.path}")
+    return int(best is None)
 
 
 def _described(words: list[str]) -> Sweep:
@@ -78,6 +107,8 @@ def _described(words: list[str]) -> Sweep:
         given = option(words, f"--{name}")
         if given is not None:
             content[name] = read(given)
+    if (trials := option(words, "--trials")) is not None:
+        content["search"] = {**(content.get("search") or {}), "trials": _number(trials)}
     if file is None and not varied and "seeds" not in content:
         raise ValueError("say what is to be run: platform sweep SWEEP.yaml, or --config FILE --vary KEY=VALUE,VALUE --seeds N")
     stem = Path(file or (configs or ["sweep"])[0]).stem
@@ -137,23 +168,25 @@ def _seeds(said: str) -> list[int]:
 def _budget(said: str) -> dict[str, float]:
     kind, _, value = said.partition("=")
     if kind not in BUDGETS or not re.fullmatch(r"[0-9]+([.][0-9]+)?(e[0-9]+)?", value):
-        raise ValueError(f"--budget must be steps=N, tokens=N or seconds=N, but is {said}")
+        raise ValueError(f"--budget must be steps=N, tokens=N, seconds=N or minutes=N, but is {said}")
     return {kind: float(value)}
 
 
-def _rest(words: list[str]) -> dict[str, Any]:
-    """Keys of `fit` for all cells, from what is left of the words.
+def _rest(words: list[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Keys of `fit` for all cells, from what is left of the words; and by the names of choices those for some cells.
 
     Raises:
         ValueError: For words that are no keys with values.
     """
-    found, left = {}, list(words)
+    found, more, left = dict[str, Any](), dict[str, dict[str, Any]](), list(words)
     while left:
         key, equals, value = left.pop(0).partition("=")
         if not key.startswith("--") or not (equals or left):
             raise ValueError(f"unknown option {key}; keys of `platform fit` need a value")
-        found[key.removeprefix("--")] = value if equals else left.pop(0)
-    return found
+        choice, colon, own = key.removeprefix("--").rpartition(":")
+        place = more.setdefault(choice, {}) if colon else found
+        place[own] = value if equals else left.pop(0)
+    return found, more
 
 
 def _within_budget(cell: Cell, budget: dict[str, float]) -> Cell:
@@ -190,13 +223,16 @@ def _settings(words: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _monitor(cell: Cell) -> str:
-    """The metric that a cell's checkpoints are judged by, as far as its settings say it.
+    """The metric that a cell's checkpoints are judged by, as far as its settings and its task say it.
 
     Raises:
         UsageError: For a mistake in the cell, which is said so before anything is trained.
     """
+    from polyformer.training.build import task_class  # once there is something to train: it takes seconds
+
     try:
-        return str(_settings(tuple(cell.words)).get("training.monitor") or "val/loss")
+        settings = _settings(tuple(cell.words))
+        return str(settings.get("training.monitor") or task_class(settings["task"]).monitor[0])
     except UsageError as error:
         raise UsageError(f"cell {cell.name}: {error}") from None
 

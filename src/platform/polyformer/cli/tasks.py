@@ -1,6 +1,7 @@
 """`platform tasks`."""
 
 import inspect
+import sys
 
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +16,10 @@ def tasks(words: list[str]) -> int:
     """Lists the tasks found."""
     refuse_rest(words, [])
     table = Table("task", "model", "data", "from", box=None)
-    for name, kind in sorted(find_tasks().items()):
+    found = find_tasks()
+    for name, kind in sorted(found.items()):
         table.add_row(name, kind.model_class.__name__, kind.data_class.__name__, inspect.getfile(kind))
     Console().print(table)
+    for line in found.broken:
+        print(line, file=sys.stderr)
     return 0

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from polyformer.data.limits import ColumnLimits, Report, Together, apply_limits
     from polyformer.data.listops import ExpressionLimits, ListOps, draw_expressions
     from polyformer.data.loader import BatchLoader, BatchPlan, TrainingLoader, WholeTraining
-    from polyformer.data.masked_text import MaskedBatch, MaskedTextData, masked_batch
+    from polyformer.data.masked_rows import MaskedBatch, masked_batch
+    from polyformer.data.masked_text import MaskedTextData
     from polyformer.data.masking import MaskingSettings
     from polyformer.data.mixture import MixedData, PartBatch, part_assets
     from polyformer.data.module import DataModule
@@ -111,7 +112,8 @@ MODULES = {
     "limits": ("ColumnLimits", "Report", "Together", "apply_limits"),
     "listops": ("ExpressionLimits", "ListOps", "draw_expressions"),
     "loader": ("BatchLoader", "BatchPlan", "TrainingLoader", "WholeTraining"),
-    "masked_text": ("MaskedBatch", "MaskedTextData", "masked_batch"),
+    "masked_rows": ("MaskedBatch", "masked_batch"),
+    "masked_text": ("MaskedTextData",),
     "masking": ("MaskingSettings",),
     "mixture": ("MixedData", "PartBatch", "part_assets"),
     "module": ("DataModule",),

@@ -79,6 +79,7 @@ class TokenBatches:
         self._cost = np.minimum(self.lengths[:, 0] / tokens, 1.0)
         if max_examples is not None:
             self._cost = np.maximum(self._cost, 1.0 / max_examples)
+        self._made: tuple[int, list[Indices]] | None = None  # the last plan, since it is asked for more than once
         self._count = min(max(math.ceil(float(self._cost.sum()) - 1e-6), 1), count // at_least)
 
     def __len__(self) -> int:
@@ -87,6 +88,11 @@ class TokenBatches:
 
     def plan(self, epoch: int) -> list[Indices]:
         """All batches of an epoch, over all ranks; each has its longest targets first."""
+        if self._made is None or self._made[0] != epoch:
+            self._made = epoch, self._planned(epoch)
+        return self._made[1]
+
+    def _planned(self, epoch: int) -> list[Indices]:
         if not self._count:
             return []
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
@@ -103,6 +109,10 @@ class TokenBatches:
         turn, place = places // world, places % world
         part: Indices = batch[np.where(turn % 2 == 0, place, world - 1 - place) == rank]
         return part
+
+    def places(self, batch: Indices) -> int:
+        """How many places a batch has, padding included."""
+        return int(self.lengths[batch].max(axis=0).sum()) * len(batch)
 
     def describe(self) -> str:
         """How many batches of how many tokens, for the log."""

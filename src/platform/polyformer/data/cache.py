@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,14 @@ from tqdm import tqdm
 
 from polyformer.data.limits import ColumnLimits, Report, Rows, apply_limits
 from polyformer.data.lines import check_file
-from polyformer.text import Tokenizer, TokenizerSettings, train_tokenizer
+from polyformer.data.pace import pace
+from polyformer.data.reading import Reading
+from polyformer.text import Assets, Tokenizer, TokenizerSettings, train_tokenizer
 
 __all__ = [
     "EncodedDataset",
     "cache_folder",
+    "cached_assets",
     "cached_tokenizer",
     "encoded_dataset",
     "file_digest",
@@ -89,6 +92,7 @@ def encoded_dataset(
     limits: ColumnLimits,
     key: Mapping[str, Any],
     name: str,
+    reading: Reading | None = None,
 ) -> EncodedDataset:
     """The encoded examples, from the cache if the same were encoded before.
 
@@ -98,6 +102,7 @@ def encoded_dataset(
         limits: what is dropped or cut after encoding; part of the key.
         key: everything else the result depends on, in plain values.
         name: what is being encoded, for the progress bar and messages.
+        reading: counts what `examples` leaves out.
 
     Raises ValueError when there is no example, or none is left.
     """
@@ -106,6 +111,7 @@ def encoded_dataset(
     if not folder.is_dir():
         with new_folder(folder) as fresh:
             report = _write_rows(fresh / "rows.arrow", _chunks(examples(), encode, limits, name), name)
+            report = report if reading is None else replace(report, **asdict(reading.unread))
             (fresh / "report.json").write_text(json.dumps(asdict(report)), encoding="utf-8")
             (fresh / "key.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
     report = Report(**json.loads((folder / "report.json").read_text(encoding="utf-8")))
@@ -120,6 +126,16 @@ def cached_tokenizer(texts: Callable[[], Iterable[str]], settings: TokenizerSett
     if not path.is_file():
         write_text(path, train_tokenizer(texts(), settings, progress=sys.stderr.isatty()).to_json())
     return Tokenizer.load(path)
+
+
+def cached_assets(learn: Callable[[], Assets], key: Mapping[str, Any]) -> Assets:
+    """The labels and numbers that were learned from data, from the cache if they were before; `key` says what from."""
+    path = cache_folder() / "labels" / f"{key_digest({'key': key, 'format': 1})}.json"
+    if not path.is_file():
+        learned = learn()
+        write_text(path, json.dumps({"labels": learned.labels, "numbers": learned.numbers}))
+    known = json.loads(path.read_text(encoding="utf-8"))
+    return Assets(labels=known["labels"], numbers=known["numbers"])
 
 
 def kept_tokenizer(tokenizer: Tokenizer, named: str | None) -> Path:
@@ -145,7 +161,7 @@ def _chunks(
     limits: ColumnLimits,
     name: str,
 ) -> Iterator[tuple[Rows, Report]]:
-    with tqdm(desc=f"encoding {name}", unit=" examples", disable=not sys.stderr.isatty(), leave=False) as bar:
+    with tqdm(desc=f"encoding {name}", unit=" examples", **pace()) as bar:
         while chunk := list(islice(examples, CHUNK)):
             columns = {field: [example[field] for example in chunk] for field in chunk[0]}
             yield apply_limits(encode(columns), limits)

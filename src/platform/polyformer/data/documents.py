@@ -4,14 +4,14 @@ A document is a sequence of blocks, read one after the other, which are its text
 pieces whose tokens, joined, are those of the whole.
 """
 
-import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from polyformer.data.lines import check_file, read_lines
-from polyformer.data.sources import Location, read_examples
+from polyformer.data.reading import Reading
+from polyformer.data.sources import Location, expand, read_shard
 from polyformer.data.tables import table_format
 
 __all__ = [
@@ -21,9 +21,9 @@ __all__ = [
     "byte_count",
     "cut",
     "evenly",
-    "expand",
     "hold_out",
     "plain_size",
+    "read_all",
     "read_blocks",
     "read_documents",
 ]
@@ -52,55 +52,38 @@ class Piece(NamedTuple):
     ends: bool = True
 
 
-def expand(location: Location) -> list[str]:
-    """The files of a location, where a pattern such as `shards/*.jsonl.gz` stands for its files in sorted order.
-
-    `hub:...` stays as it is. Raises ValueError for a folder, and for a pattern without files.
-    """
-    paths = [location] if isinstance(location, str) else list(location)
-    if not paths:
-        raise ValueError("the list of files is empty")
-    return [found for path in paths for found in _expand(path)]
+def read_all(location: Location, text: str | int, kind: DocumentKind, reading: Reading | None = None) -> Iterator[Document]:
+    """The documents of all files of a location, which may be patterns and folders; see `read_documents`."""
+    for place in expand(location):
+        yield from read_documents(place, text, kind, reading)
 
 
-def _expand(path: str) -> list[str]:
-    if path.startswith("hub:") or Path(path).is_file():
-        return [path]
-    if Path(path).is_dir():
-        raise ValueError(f"{path}: is a folder; name the files in it by a pattern, such as {Path(path) / '*.txt'}")
-    if not any(character in path for character in "*?["):
-        return [path]  # missing; whoever reads it says so
-    found = sorted(name for name in glob.glob(path, recursive=True) if Path(name).is_file())
-    if not found:
-        raise ValueError(f"{path}: no file matches this pattern")
-    return found
-
-
-def read_documents(place: str, text: str | int, kind: DocumentKind) -> Iterator[Document]:
+def read_documents(place: str, text: str | int, kind: DocumentKind, reading: Reading | None = None) -> Iterator[Document]:
     """The documents of one file or hub data set; each must be used up before the next is asked for.
 
     Args:
         place: a table (.tsv, .csv, .jsonl, .json, .parquet) or a text file, each also .gz, or `hub:NAME[@CONFIG]:SPLIT`.
         text: the column of the text in tables, where each row is a document.
         kind: whether each line of a text file is a document, without its line end, or the file is one, as it is.
+        reading: what happens at lines and files that cannot be read.
 
     Raises ValueError, naming file and line, for whatever cannot be read.
     """
     if place.startswith("hub:") or table_format(place) is not None:
-        for row in read_examples(place, {"text": text}):
+        for row in read_shard((place,), {"text": text}, reading):
             yield (row["text"],)
     elif kind == "line":
-        for line in read_lines(place):
+        for line in read_lines(place, reading=reading):
             yield (line,)
     else:
-        yield read_blocks(place)
+        yield read_blocks(place, reading)
 
 
-def read_blocks(path: str | Path) -> Iterator[str]:
+def read_blocks(path: str | Path, reading: Reading | None = None) -> Iterator[str]:
     """The text of a file in parts of many lines."""
     lines: list[str] = []
     size = 0
-    for line in read_lines(path, keep_ends=True):
+    for line in read_lines(path, keep_ends=True, reading=reading):
         lines.append(line)
         size += len(line)
         if size >= BLOCK:

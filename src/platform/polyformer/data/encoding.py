@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyformer.data.documents import Piece, byte_count
+from polyformer.data.reading import Unread, said_of_unread
 from polyformer.text import EOS, UNK, Tokenizer
 
 __all__ = ["Empty", "Encoded", "TextReport", "available_cores", "chunks_of", "encode_pieces", "encode_text", "ids_dtype"]
@@ -42,6 +43,9 @@ class TextReport:
         bytes: bytes of UTF-8, and one for the end of each document.
         unknown: how many tokens are `UNK`.
         empty_dropped: documents that hold only spaces, which were left out.
+        blank_lines: lines without anything in files whose lines are objects.
+        damaged_lines: lines that could not be read, and were passed over.
+        damaged_files: files that could not be read to their end.
 
     >>> print(TextReport(documents=2, tokens=1200, words=900, bytes=5000, unknown=1, empty_dropped=1))
     2 documents, 1,200 tokens, 900 words, 5,000 bytes, 1 unknown; dropped: 1 empty
@@ -53,6 +57,9 @@ class TextReport:
     bytes: int = 0
     unknown: int = 0
     empty_dropped: int = 0
+    blank_lines: int = 0
+    damaged_lines: int = 0
+    damaged_files: int = 0
 
     def __add__(self, other: "TextReport") -> "TextReport":
         return TextReport(*map(sum, zip(astuple(self), astuple(other), strict=True)))
@@ -60,7 +67,8 @@ class TextReport:
     def __str__(self) -> str:
         names = ("documents", "tokens", "words", "bytes", "unknown")
         said = ", ".join(f"{getattr(self, name):,} {name}" for name in names)
-        return said + (f"; dropped: {self.empty_dropped:,} empty" if self.empty_dropped else "")
+        said += f"; dropped: {self.empty_dropped:,} empty" if self.empty_dropped else ""
+        return said + said_of_unread(Unread(self.blank_lines, self.damaged_lines, self.damaged_files))
 
 
 def ids_dtype(tokenizer: Tokenizer) -> np.dtype[np.unsignedinteger]:

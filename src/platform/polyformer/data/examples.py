@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from polyformer.data.batches import TokenBatches
 from polyformer.data.cache import EncodedDataset, encoded_dataset
 from polyformer.data.limits import ColumnLimits, Rows, apply_limits
-from polyformer.data.loader import BatchLoader
+from polyformer.data.loader import BatchLoader, BatchPlan
 from polyformer.data.module import DataModule, class_source
 from polyformer.data.sources import read_examples
 
@@ -49,7 +49,7 @@ class ExampleData(DataModule):
 
     def examples(self, split: str) -> Iterator[dict[str, str]]:
         """The examples of "train", "validation" or "test". Raises ValueError where none are given."""
-        return read_examples(self._location(split), self.columns)
+        return read_examples(self._location(split), self.columns, self.readings[split])
 
     def limits(self, split: str) -> ColumnLimits:
         """What is dropped or cut in a split. In evaluation nothing should be dropped: scores could not be compared."""
@@ -71,7 +71,9 @@ class ExampleData(DataModule):
 
     def load(self, split: str) -> EncodedDataset:
         """The encoded examples of a split, from the cache if the same were encoded before."""
-        return encoded_dataset(lambda: self.examples(split), self.encode, self.limits(split), self._key(split), f"{split} data")
+        reading = self.readings[self.origin(split)]
+        key, name = self._key(split), f"{split} data"
+        return encoded_dataset(lambda: self.examples(split), self.encode, self.limits(split), key, name, reading)
 
     def dataset(self, split: str) -> datasets.Dataset:
         """The encoded examples of a split, memory-mapped; made on first use and cached on disk."""
@@ -81,7 +83,7 @@ class ExampleData(DataModule):
         """One encoded column of a split, such as the untouched references, in the order of the examples' numbers."""
         return self.dataset(split)[column]
 
-    def training_plan(self, world: int) -> TokenBatches:
+    def training_plan(self, world: int) -> BatchPlan:
         """Batches of about `batches.tokens` tokens of the first of `counted`, shuffled."""
         return TokenBatches(
             self.lengths("train"),
@@ -131,12 +133,15 @@ class ExampleData(DataModule):
 
     def _key(self, split: str) -> dict[str, Any]:
         """All that a split's encoded examples depend on, the code that encodes them included."""
+        return {**self._origin_key(split), "settings": self.settings(), "assets": self.assets.fingerprint}
+
+    def _origin_key(self, split: str) -> dict[str, Any]:
+        """All that a split's examples depend on before they are encoded."""
         code = [class_source(kind) for kind in type(self).__mro__ if issubclass(kind, DataModule)]
         return {
             "class": type(self).__qualname__,
             "code": hashlib.sha256("".join(code).encode()).hexdigest(),
             "columns": dict(self.columns),
             "contents": self.contents(split),
-            "settings": self.settings(),
-            "assets": self.assets.fingerprint,
+            "damaged": self.readings[split].damaged,
         }

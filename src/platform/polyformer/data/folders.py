@@ -7,6 +7,7 @@ from pathlib import Path
 from polyformer.data.cache import cache_folder, key_digest, write_text
 from polyformer.data.lines import read_lines
 from polyformer.data.sources import Location
+from polyformer.data.tables import table_format
 
 __all__ = ["folders_digest", "label_folders", "read_folders"]
 
@@ -16,19 +17,15 @@ def label_folders(location: Location) -> list[Path] | None:
 
     Args:
         location: a folder with one sub-folder for each label, or a list of the label folders themselves, which leaves
-            others beside them out.
-
-    Raises ValueError for a folder without sub-folders.
+            others beside them out. Folders of tables are none.
     """
-    paths = [Path(path) for path in ([location] if isinstance(location, str) else location)]
-    if not paths or not all(path.is_dir() for path in paths):
+    folders = [Path(path) for path in ([location] if isinstance(location, str) else location)]
+    if not folders or not all(path.is_dir() for path in folders):
         return None
-    if not isinstance(location, str):
-        return paths
-    folders = sorted(entry for entry in paths[0].iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    if not folders:
-        raise ValueError(f"{location}: a folder must hold one folder of text files for each label, but has no folders")
-    return folders
+    if isinstance(location, str):
+        folders = sorted(entry for entry in folders[0].iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    tables = any(table_format(path) for folder in folders for path in _files(folder)[:1])
+    return None if tables or not folders else folders
 
 
 def read_folders(folders: Sequence[Path]) -> Iterator[dict[str, str]]:

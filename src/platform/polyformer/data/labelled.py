@@ -9,14 +9,15 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from polyformer.data.batches import BatchSettings
-from polyformer.data.cache import cached_tokenizer, file_digest
+from polyformer.data.cache import cached_assets, cached_tokenizer
 from polyformer.data.cutting import TextLimits
 from polyformer.data.examples import ExampleData
 from polyformer.data.folders import folders_digest, label_folders, read_folders
 from polyformer.data.labels import TargetSettings, make_labelling
 from polyformer.data.limits import ColumnLimits, Rows, Together
 from polyformer.data.pairs import encode_texts
-from polyformer.data.sources import files_of, read_examples
+from polyformer.data.reading import Damaged
+from polyformer.data.sources import Location, read_shard, shards
 from polyformer.data.text_rows import LabelledBatch, batch_texts
 from polyformer.text import Assets, TokenizerSettings
 
@@ -30,9 +31,9 @@ class LabelledData(ExampleData):
     alone. Both, and what is cut, is counted and said.
 
     Args:
-        train: a table (.jsonl, .json, .csv, .tsv, .parquet, each also .gz), a folder with one folder of text files for
-            each label, a list of such label folders, a list of text files (text, second, label), or
-            `hub:NAME[@CONFIG]:SPLIT`.
+        train: a table (.jsonl, .json, .csv, .tsv, .parquet, each also .gz), a pattern such as `shards/*.parquet`, a folder
+            or a list of those; a folder with one folder of text files for each label, a list of such label folders, a list
+            of text files (text, second, label), or `hub:NAME[@CONFIG]:SPLIT`.
         validation: likewise, or none.
         test: likewise, or none.
         text: the column of the text, by name or number; not used for files and folders.
@@ -44,6 +45,7 @@ class LabelledData(ExampleData):
             follows from the texts alone, so that the same text is never on both sides.
         tokenizer: how text is cut into tokens.
         batches: how examples are put into batches.
+        damaged: whether a run stops at a line or file that cannot be read, or leaves it out and counts it.
     """
 
     counted = ("text",)
@@ -61,16 +63,14 @@ class LabelledData(ExampleData):
         validation_share: float | None = None,
         tokenizer: TokenizerSettings = TokenizerSettings(),  # noqa: B008
         batches: BatchSettings = BatchSettings(),  # noqa: B008
+        damaged: Damaged = "stop",
     ) -> None:
-        super().__init__(train, validation, test, batches)
-        if validation_share is not None and not 0.0 < validation_share < 1.0:
-            raise ValueError(f"`data.validation_share` must be above 0 and below 1, but is {validation_share}")
+        super().__init__(train, validation, test, batches, damaged, validation_share)
         if second is not None and limits.stride is not None:
             raise ValueError(f"`data.limits.stride` ({limits.stride}) is for single texts, but `data.second` is {second}")
         self.text, self.second, self.label = text, second, label
         self.target, self.labelling = target, make_labelling(target)
         self.text_limits, self.tokenizer = limits, tokenizer
-        self.validation_share = None if validation is not None else validation_share
 
     # Where examples come from; a subclass may say otherwise.
 
@@ -90,9 +90,9 @@ class LabelledData(ExampleData):
         location = self._location(split)
         folders = label_folders(location)
         if folders is None:
-            name = location if isinstance(location, str) else location[0]
-            for number, example in enumerate(read_examples(location, self.columns), 1):
-                yield {**example, "where": f"{name}, example {number}"}
+            for shard in shards(location, list(self.columns)):
+                for number, example in enumerate(read_shard(shard, self.columns, self.readings[split]), 1):
+                    yield {**example, "where": f"{shard[0]}, example {number}"}
         elif self.second is not None:
             raise ValueError(f"`data.second` is {self.second}, but a file in a folder, as in {folders[0]}, is a single text")
         else:
@@ -100,7 +100,7 @@ class LabelledData(ExampleData):
 
     def examples(self, split: str) -> Iterator[dict[str, str]]:
         """The examples of a split, those held out left out."""
-        share = None if split == "test" else self.validation_share
+        share = self._share(split)
         if share is None:
             yield from self.read(split)
             return
@@ -108,27 +108,24 @@ class LabelledData(ExampleData):
             if (chance(*(example[name] for name in self.fields)) < share) == (split == "validation"):
                 yield example
 
-    def contents(self, split: str) -> list[str] | None:
-        """What a split depends on: digests of its files; for the hub, the name alone."""
-        share = None if split == "test" else self.validation_share
-        location = self.locations["train" if share else split]
-        if location is None:
-            return None
+    def digests_of(self, location: Location) -> list[str]:
+        """A digest of each file, and one of all label folders together."""
         folders = label_folders(location)
-        files = [folders_digest(folders)] if folders else [file_digest(path) for path in files_of(location)]
-        found = files or [str(location)]
-        return found if share is None else [*found, f"{split}, of which {share} is held out"]
+        return super().digests_of(location) if folders is None else [folders_digest(folders)]
 
     # From text to batches.
 
     def make_assets(self) -> Assets:
         """The tokenizer "text", and what the labels of all training examples tell, those held out included."""
-        learned = self.labelling.learn((example["label"].strip(), example["where"]) for example in self.read("train"))
+
+        def learn() -> Assets:
+            return self.labelling.learn((example["label"].strip(), example["where"]) for example in self.read("train"))
 
         def texts() -> Iterator[str]:
             return (example[name] for example in self.examples("train") for name in self.fields)
 
         key = {"contents": self.contents("train"), "columns": {name: self.columns[name] for name in self.fields}}
+        learned = cached_assets(learn, {**self._origin_key("train"), "settings": self.settings()})
         return Assets({"text": cached_tokenizer(texts, self.tokenizer, key)}, learned.labels, learned.numbers)
 
     def encode(self, rows: dict[str, list[str]]) -> Rows:

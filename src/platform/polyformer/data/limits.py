@@ -1,10 +1,11 @@
 """Which examples are too long or empty, and what is said about them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Literal
 
 from polyformer.data.cutting import Cut, cut_together
+from polyformer.data.reading import Unread, said_of_unread
 
 __all__ = ["ColumnLimits", "Report", "Together", "apply_limits"]
 
@@ -23,20 +24,19 @@ class Report:
     empty_dropped: int = 0
     long_dropped: int = 0
     truncated: int = 0
+    blank_lines: int = 0
+    damaged_lines: int = 0
+    damaged_files: int = 0
 
     def __add__(self, other: "Report") -> "Report":
-        return Report(
-            self.kept + other.kept,
-            self.empty_dropped + other.empty_dropped,
-            self.long_dropped + other.long_dropped,
-            self.truncated + other.truncated,
-        )
+        return Report(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     def __str__(self) -> str:
         dropped = [(self.empty_dropped, "with an empty field"), (self.long_dropped, "too long")]
         said = ", ".join(f"{count:,} {why}" for count, why in dropped if count)
         cut = f"; cut to the limit: {self.truncated:,}" if self.truncated else ""
-        return f"{self.kept:,} examples" + (f"; dropped: {said}" if said else "") + cut
+        unread = said_of_unread(Unread(self.blank_lines, self.damaged_lines, self.damaged_files))
+        return f"{self.kept:,} examples" + (f"; dropped: {said}" if said else "") + cut + unread
 
 
 @dataclass(frozen=True)

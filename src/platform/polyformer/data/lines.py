@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["check_file", "columns_of", "open_bytes", "read_lines"]
+from polyformer.data.reading import Reading
+
+__all__ = ["check_file", "columns_of", "numbered_lines", "open_bytes", "read_lines"]
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -41,24 +43,39 @@ def open_bytes(path: Path) -> IO[bytes]:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
-def read_lines(path: str | Path, keep_ends: bool = False) -> Iterator[str]:
+def read_lines(path: str | Path, keep_ends: bool = False, reading: Reading | None = None) -> Iterator[str]:
     """The lines of a UTF-8 file, plain or .gz, without their ends, or with them as they are in the file.
 
     A line ends at "\\n" or "\\r\\n" only, so that characters such as U+2028 stay inside, as they do for `wc -l`.
-    Raises ValueError for a missing file, a broken .gz, and for what is not UTF-8 (with line and byte).
+    Raises ValueError for a missing file, and, unless `reading` passes them over, for a broken .gz, a file that the system
+    does not give, and what is not UTF-8 (with line and byte).
     """
-    path = check_file(path)
-    with open_bytes(path) as handle:
-        number = 0
-        try:
+    return (line for _, line in numbered_lines(path, keep_ends, reading) if line is not None)
+
+
+def numbered_lines(
+    path: str | Path, keep_ends: bool = False, reading: Reading | None = None
+) -> Iterator[tuple[int, str | None]]:
+    """As `read_lines`, each line with its number; None in place of a line that was passed over."""
+    path, reading, number = check_file(path), reading or Reading(), 0
+    reading.begin(path)
+    try:
+        with open_bytes(path) as handle:
             for number, raw in enumerate(handle, 1):
-                if number == 1:
-                    raw = raw.removeprefix(BYTE_ORDER_MARK)
+                raw = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
                 if not keep_ends and raw.endswith(b"\n"):
                     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-                yield raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            what = f"byte {error.start + 1} of the line, 0x{error.object[error.start]:02x}"
-            raise ValueError(f"{path}, line {number}: not UTF-8 text ({what}); convert the file first") from None
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path}, after line {number}: broken .gz file: {error}") from None
+                yield number, _decoded(raw, path, number, reading)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        reading.file(path, f"{path}, after line {number}: broken .gz file: {error}")
+    except OSError as error:
+        reading.file(path, f"{path}, after line {number}: cannot be read: {error.strerror or error}")
+
+
+def _decoded(raw: bytes, path: Path, number: int, reading: Reading) -> str | None:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        what = f"byte {error.start + 1} of the line, 0x{raw[error.start]:02x}"
+        reading.line(path, f"{path}, line {number}: not UTF-8 text ({what}); convert the file first")
+        return None

@@ -1,6 +1,8 @@
 """Serving the batches of a plan, from any position on."""
 
+import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -16,16 +18,23 @@ Prepare = Callable[[dict[str, Any], int], Any]
 class BatchPlan(Protocol):
     """What a loader must know of a plan; `TokenBatches` is one."""
 
+    at_least: int
+    """No batch has fewer examples."""
+
     def __len__(self) -> int:
         """Batches per epoch, the same in every epoch."""
         ...
 
-    def plan(self, epoch: int) -> list[Indices]:
-        """The examples of each batch, over all ranks."""
+    def plan(self, epoch: int) -> Any:
+        """The examples of each batch, over all ranks: a list of arrays, or an array with a row for each."""
         ...
 
     def split(self, batch: Indices, rank: int, world: int) -> Indices:
         """A rank's part of a batch."""
+        ...
+
+    def places(self, batch: Indices) -> int:
+        """How many places a batch has, padding included."""
         ...
 
     def describe(self) -> str:
@@ -87,8 +96,7 @@ class BatchLoader:
         self.batches = batches
         self.rows, self.prepare = rows, prepare
         self.rank, self.world, self.workers = rank, world, workers
-        # Lengths of parts do not depend on who is in them, so one epoch tells for all.
-        self._length = sum(1 for batch in batches.plan(0) if len(batches.split(batch, rank, world)))
+        self._length = len(self._parts(0)) if batches.at_least < world else len(batches)  # the same in every epoch
         self._end = self._length if limit is None else min(limit, self._length)
         self._epoch, self._served, self._restored = 0, 0, False
 
@@ -113,17 +121,25 @@ class BatchLoader:
             self._epoch, self._served = self._epoch + 1, 0
         self._restored = False
         epoch = self._epoch
-        parts = [self.batches.split(batch, self.rank, self.world) for batch in self.batches.plan(epoch)]
-        for batch in self._prepared([part for part in parts if len(part)][self._served : self._end], epoch):
+        for batch in self._prepared(epoch):
             self._served += 1
             if self._served >= self._end:
                 self._epoch, self._served = epoch + 1, 0
             yield batch
 
-    def _prepared(self, parts: list[Indices], epoch: int) -> Iterator[Any]:
-        source = _Prepared(self.rows, parts, self.prepare, epoch)
+    def _parts(self, epoch: int) -> Any:
+        """The batches of an epoch of which a part is ours."""
+        batches = self.batches.plan(epoch)
+        if self.batches.at_least >= self.world:
+            return batches
+        return [batch for batch in batches if len(self.batches.split(batch, self.rank, self.world))]
+
+    def _prepared(self, epoch: int) -> Iterator[Any]:
+        parts = self._parts(epoch)[self._served : self._end]
+        split = partial(self.batches.split, rank=self.rank, world=self.world)
+        source = _Prepared(self.rows, parts, split, self.prepare, epoch)
         if not self.workers:
-            return (source[at] for at in range(len(parts)))
+            return (source[at] for at in range(len(source)))
         # Its own generator, since workers' seeds would otherwise be drawn from the one that dropout uses.
         return iter(
             DataLoader(
@@ -131,6 +147,7 @@ class BatchLoader:
                 batch_size=None,
                 collate_fn=_unchanged,
                 num_workers=self.workers,
+                worker_init_fn=_leave_signals,
                 generator=torch.Generator().manual_seed(epoch),
                 pin_memory=torch.cuda.is_available(),
             )
@@ -159,6 +176,12 @@ class WholeTraining:
             yield from self.loader
 
 
+def _leave_signals(worker: int) -> None:
+    """What ends a training by a signal still needs the batches of a step; workers end when they are told to."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _unchanged(batch: Any) -> Any:
     """In place of PyTorch's default, which turns tuples into lists and arrays into tensors."""
     return batch
@@ -167,14 +190,14 @@ def _unchanged(batch: Any) -> Any:
 class _Prepared(Dataset[Any]):
     """Batch number -> batch, which is what worker processes are asked for."""
 
-    def __init__(self, rows: Any, parts: list[Indices], prepare: Prepare, epoch: int) -> None:
-        self.rows, self.parts, self.prepare, self.epoch = rows, parts, prepare, epoch
+    def __init__(self, rows: Any, batches: Any, split: Callable[[Indices], Indices], prepare: Prepare, epoch: int) -> None:
+        self.rows, self.batches, self.split, self.prepare, self.epoch = rows, batches, split, prepare, epoch
 
     def __len__(self) -> int:
-        return len(self.parts)
+        return len(self.batches)
 
     def __getitem__(self, at: int) -> Any:
-        indices = self.parts[at].tolist()
+        indices = self.split(self.batches[at]).tolist()
         columns = dict(self.rows[indices])
         columns["index"] = indices
         return self.prepare(columns, self.epoch)

@@ -1,29 +1,29 @@
 """Running text in which a model is to predict words that it does not see, or to tell whether two texts belong together.
 
-Letters: B batch, L tokens in a row, N rows.
+Letters: N rows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow.compute
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from polyformer.data.batches import BatchSettings
-from polyformer.data.cache import EncodedDataset, cached_tokenizer, file_digest
-from polyformer.data.documents import Document, DocumentKind, cut, expand, read_documents
+from polyformer.data.batches import BatchSettings, TokenBatches
+from polyformer.data.cache import EncodedDataset, cached_tokenizer
+from polyformer.data.documents import Document, DocumentKind, cut, read_all
 from polyformer.data.examples import ExampleData
 from polyformer.data.labelled import chance
 from polyformer.data.limits import ColumnLimits, Rows
-from polyformer.data.loader import BatchLoader
+from polyformer.data.loader import BatchLoader, BatchPlan
+from polyformer.data.masked_rows import MaskedBatch, masked_batch
 from polyformer.data.masking import (
     FORMAT,
-    Ids,
     MaskingSettings,
     OtherDocuments,
     ending_of,
@@ -32,33 +32,30 @@ from polyformer.data.masking import (
     split_in_two,
     word_starts,
 )
+from polyformer.data.mixture import MixedPlan, MixedRows, decoded
 from polyformer.data.pairs import encode_texts
+from polyformer.data.reading import Damaged
+from polyformer.data.sources import Train, expand, parted
 from polyformer.data.text_data import TextTokenizerSettings
-from polyformer.data.text_rows import LabelledBatch, batch_texts
-from polyformer.text import BOS, EOS, PAD, Assets
+from polyformer.data.text_rows import batch_texts
+from polyformer.text import Assets
 
-__all__ = ["MaskedBatch", "MaskedTextData", "masked_batch"]
+__all__ = ["MaskedTextData"]
 
 SHORTEST = 5  # two texts of one token, and the three marks around them
 SECTION = 2**14  # characters after which a document is cut, before it is known how many tokens they are
 
 
 @dataclass(frozen=True)
-class MaskedBatch(LabelledBatch):
-    """Texts of which some tokens are to be predicted: their ids are `target`, (B, L), which is `PAD` elsewhere.
+class LoadedTexts(EncodedDataset):
+    """A memory-mapped data set and what became of its examples.
 
     Args:
-        follows: (B,), 1 where the second text follows the first and 0 where it is of another document; None where examples
-            have one text, or nobody knows.
+        borders: where the rows of each source begin, and where the last one's end.
+        others: where there are two texts, how those of other documents are found.
     """
 
-    follows: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class LoadedTexts(EncodedDataset):
-    """A memory-mapped data set, what became of its examples, and where there are two texts, how others are found."""
-
+    borders: list[int]
     others: OtherDocuments | None = None
 
 
@@ -72,9 +69,11 @@ class MaskedTextData(ExampleData):
 
     Args:
         train: a text file, a table (.jsonl, .json, .parquet, .csv, .tsv), each also .gz, a pattern such as
-            `shards/*.jsonl.gz` (in sorted order), a list of those, or `hub:NAME[@CONFIG]:SPLIT`.
-        validation: likewise, or none.
-        test: likewise, or none.
+            `shards/*.jsonl.gz` or a folder (in sorted order), a list of those, or `hub:NAME[@CONFIG]:SPLIT`. Or several
+            sources that are mixed, as `[{files: web/*.parquet, weight: 0.7}, {files: books, weight: 0.3}]`: an epoch has as
+            many batches as all of them together, each batch of one source.
+        validation: likewise without weights, or none.
+        test: as validation.
         text: the column of the text in tables, by name or number; each row is a document. Not used for text files.
         document: whether each line of a text file is a document, or each file.
         max_length: the most tokens in a row, the marks included.
@@ -85,11 +84,12 @@ class MaskedTextData(ExampleData):
             long ones parts; it follows from the text alone, so that the same document is never on both sides.
         tokenizer: how text is cut into tokens.
         batches: how rows are put into batches.
+        damaged: whether a run stops at a line or file that cannot be read, or leaves it out and counts it.
     """
 
     def __init__(
         self,
-        train: str | list[str] | None = None,
+        train: Train = None,
         validation: str | list[str] | None = None,
         test: str | list[str] | None = None,
         text: str | int = "text",
@@ -100,15 +100,14 @@ class MaskedTextData(ExampleData):
         validation_share: float | None = None,
         tokenizer: TextTokenizerSettings = TextTokenizerSettings(),  # noqa: B008
         batches: BatchSettings = BatchSettings(),  # noqa: B008
+        damaged: Damaged = "stop",
     ) -> None:
-        super().__init__(train, validation, test, batches)
+        location, self.sources = parted(train, validation_share)
+        super().__init__(location, validation, test, batches, damaged, validation_share)
         if max_length < SHORTEST:
             raise ValueError(f"`data.max_length` must be at least {SHORTEST}, but is {max_length}")
-        if validation_share is not None and not 0.0 < validation_share < 1.0:
-            raise ValueError(f"`data.validation_share` must be above 0 and below 1, but is {validation_share}")
         self.text, self.document, self.max_length = text, document, max_length
         self.masking, self.next_sentence, self.tokenizer = masking, next_sentence, tokenizer
-        self.validation_share = None if validation is not None else validation_share
 
     # Where text comes from; a subclass may say otherwise.
 
@@ -124,26 +123,28 @@ class MaskedTextData(ExampleData):
 
     def read(self, split: str) -> Iterator[Document]:
         """All documents at a split's location."""
-        for place in expand(self._location(split)):
-            yield from read_documents(place, self.text, self.document)
+        return read_all(self._location(split), self.text, self.document, self.readings[split])
 
     def examples(self, split: str) -> Iterator[dict[str, str]]:
-        """The documents of a split with their numbers, long ones in parts, those held out left out."""
-        share = None if split == "test" else self.validation_share
-        for number, document in enumerate(self.read(split if share is None else "train")):
-            for piece in cut(document, SECTION):
-                if share is None or (chance(piece.text) < share) == (split == "validation"):
-                    text = piece.text if piece.begins else piece.text.removeprefix(" ")
-                    yield {"text": text, "document": str(number)}
+        """The documents of a split with their numbers, long ones in parts, those held out left out.
 
-    def contents(self, split: str) -> list[str] | None:
-        """What a split depends on: digests of its files; for the hub, the name alone."""
-        share = None if split == "test" else self.validation_share
-        location = self.locations["train" if share else split]
-        if location is None:
-            return None
-        found = [place if place.startswith("hub:") else file_digest(place) for place in expand(location)]
-        return found if share is None else [*found, f"{split}, of which {share} is held out"]
+        Of sources that are mixed, also the number of the source.
+        """
+        share, number = self._share(split), 0
+        for source, documents in self._by_source(self.origin(split)):
+            for document in documents:
+                number += 1
+                for piece in cut(document, SECTION):
+                    if share is None or (chance(piece.text) < share) == (split == "validation"):
+                        text = piece.text if piece.begins else piece.text.removeprefix(" ")
+                        yield {"text": text, "document": str(number - 1), "source": str(source)}
+
+    def _by_source(self, split: str) -> Iterator[tuple[int, Iterator[Document]]]:
+        if split != "train" or not self.sources:
+            yield 0, self.read(split)
+            return
+        for number, source in enumerate(self.sources):
+            yield number, read_all(source.files, self.text, self.document, self.readings[split])
 
     # From text to rows.
 
@@ -161,14 +162,15 @@ class MaskedTextData(ExampleData):
     def encode(self, rows: dict[str, list[str]]) -> Rows:
         """Documents to rows of ids without marks, more rows than documents; a document without text gives an empty one."""
         tokenizer, room = self.assets.tokenizers["text"], self.max_length - len(self.fields) - 1
-        encoded: Rows = {name: [] for name in (*self.fields, "document")}
-        for document, ids in zip(rows["document"], encode_texts(tokenizer, rows["text"]), strict=True):
+        encoded: Rows = {name: [] for name in (*self.fields, "document", "source")}
+        for row, ids in enumerate(encode_texts(tokenizer, rows["text"])):
             starts = word_starts(np.array(ids, dtype=np.int64), tokenizer.word_edges)
             for piece, begins in pieces_of(ids, starts, room) if ids else [(ids, starts)]:
                 texts = split_in_two(piece, begins) if self.next_sentence else (piece,)
                 for name, text in zip(self.fields, texts, strict=True):
                     encoded[name].append(text)
-                encoded["document"].append(int(document))
+                encoded["document"].append(int(rows["document"][row]))
+                encoded["source"].append(int(rows["source"][row]))
         return encoded
 
     def limits(self, split: str) -> ColumnLimits:
@@ -180,12 +182,14 @@ class MaskedTextData(ExampleData):
         if self.next_sentence != ("next" in self.assets.labels):
             raise ValueError(f"`data.next_sentence` is {self.next_sentence}, but the model was trained with the opposite")
         found = super().load(split)
-        if not self.next_sentence:
-            return LoadedTexts(found.rows, found.report)
         table = found.rows.data.table
-        lengths = pyarrow.compute.list_value_length(table.column("second")).to_numpy()
-        others = OtherDocuments(table.column("document").to_numpy(), lengths.astype(np.int64))
-        return LoadedTexts(found.rows, found.report, others)
+        numbers, count = table.column("source").to_numpy(), max(len(self.sources), 1)
+        borders = [int(np.searchsorted(numbers, number)) for number in range(count + 1)]
+        others = None
+        if self.next_sentence:
+            lengths = pyarrow.compute.list_value_length(table.column("second")).to_numpy()
+            others = OtherDocuments(table.column("document").to_numpy(), lengths.astype(np.int64))
+        return LoadedTexts(found.rows, found.report, borders, others)
 
     def settings(self) -> dict[str, Any]:
         """What the training batches depend on beside files, columns and tokenizers."""
@@ -196,7 +200,13 @@ class MaskedTextData(ExampleData):
             "max_length": self.max_length,
             "next_sentence": self.next_sentence,
         }
-        return {**kinds, **masking, "validation_share": self.validation_share}
+        sources = {"train sources": [len(expand(source.files)) for source in self.sources]} if self.sources else {}
+        return {**kinds, **masking, **sources, "validation_share": self.validation_share}
+
+    def data_settings(self) -> dict[str, Any]:
+        """All that decides which training batches come when; weights, unlike files, change no encoded row."""
+        weights = {"train weights": [source.weight for source in self.sources]} if self.sources else {}
+        return {**super().data_settings(), **weights}
 
     def lengths(self, split: str) -> NDArray[np.int64]:
         """(N, 1) tokens of each row, the marks included."""
@@ -205,6 +215,29 @@ class MaskedTextData(ExampleData):
         return (np.stack(texts, axis=1).astype(np.int64) + 1).sum(axis=1, keepdims=True) + 1
 
     # From rows to batches.
+
+    def training_plan(self, world: int) -> BatchPlan:
+        """Batches of about `batches.tokens` tokens; of sources that are mixed, each batch of one."""
+        if not self.sources:
+            return super().training_plan(world)
+        settings: dict[str, Any] = {"tokens": self.batches.tokens, "seed": self.seed, "at_least": world}
+        lengths = np.split(self.lengths("train"), self.loaded("train").borders[1:-1])
+        plans = [TokenBatches(part, **settings, max_examples=self.batches.max_examples) for part in lengths]
+        return MixedPlan(plans, [source.weight for source in self.sources], self.seed, 1, list(map(str, self.sources)))
+
+    def training_source(self) -> Any:
+        """The columns that training batches are made from; of sources that are mixed, by the numbers of the mixed plan."""
+        rows = super().training_source()
+        if not self.sources:
+            return rows
+        return MixedRows([rows.select(range(first, last)) for first, last in pairwise(self.loaded("train").borders)])
+
+    def prepare_training(self, rows: Rows, epoch: int) -> MaskedBatch:
+        """Encoded columns to a training batch; a source has epochs of its own."""
+        if self.sources:
+            number, epoch, own = decoded(rows["index"], len(self.sources))
+            rows = {**rows, "index": [self.loaded("train").borders[number] + at for at in own]}
+        return self.collate(self.training_rows(rows, epoch))
 
     def training_rows(self, rows: Rows, epoch: int) -> Rows:
         """Rows masked anew, as follows from seed, epoch and the example's number alone."""
@@ -263,22 +296,3 @@ class MaskedTextData(ExampleData):
         batch = batch_texts(list(zip(*(rows[name] for name in self.fields), strict=True)), rows["index"])
         follows = torch.tensor(rows["follows"]) if "follows" in rows else None
         return replace(masked_batch(batch, rows["read"], rows["target"]), follows=follows)
-
-
-def masked_batch(batch: LabelledBatch, read: Sequence[Ids], target: Sequence[Ids]) -> MaskedBatch:
-    """A batch whose texts are shown otherwise than they are.
-
-    Args:
-        batch: the texts as they are, which tell where a token is real.
-        read: what stands for the tokens of each row, its texts joined, without marks.
-        target: likewise, what is to be predicted.
-
-    >>> batch = masked_batch(batch_texts([[[5, 6]]], [0]), [np.array([5, PAD])], [np.array([PAD, 6])])
-    >>> batch.tokens.tolist(), batch.target.tolist(), batch.keep
-    ([[2, 5, 0, 3]], [[0, 0, 6, 0]], None)
-    """
-    is_text = (batch.tokens != PAD) & (batch.tokens != BOS) & (batch.tokens != EOS)  # (B, L)
-    tokens, wanted = batch.tokens.clone(), torch.full_like(batch.tokens, PAD)
-    tokens[is_text] = torch.from_numpy(np.concatenate(read))
-    wanted[is_text] = torch.from_numpy(np.concatenate(target))
-    return MaskedBatch(tokens, batch.keep, batch.segment, wanted, batch.index)

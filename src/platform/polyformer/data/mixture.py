@@ -13,7 +13,7 @@ from polyformer.data.loader import BatchLoader, BatchPlan
 from polyformer.data.module import DataModule
 from polyformer.text import Assets, Tokenizer
 
-__all__ = ["MixedData", "PartBatch", "part_assets"]
+__all__ = ["MixedData", "MixedPlan", "MixedRows", "PartBatch", "decoded", "part_assets"]
 
 log = logging.getLogger("polyformer")
 
@@ -116,15 +116,15 @@ class MixedData(DataModule):
         chosen = [len(plan) ** (1.0 / self.temperature) for plan in plans]
         if self.shares is not None:
             chosen = [self.shares[name] for name in self.parts]
-        return MixedPlan(plans, chosen, self.seed, self._together())
+        return MixedPlan(plans, chosen, self.seed, self._together(), list(self.parts))
 
-    def training_source(self) -> "_Rows":
+    def training_source(self) -> "MixedRows":
         """The parts' rows, found by the numbers of the mixed plan."""
-        return _Rows([part.training_source() for part in self.parts.values()])
+        return MixedRows([part.training_source() for part in self.parts.values()])
 
     def prepare_training(self, rows: dict[str, Any], epoch: int) -> PartBatch:
         """A batch of one part, made as in the epoch that this part is in."""
-        number, its_epoch, local = _decoded(rows["index"], len(self.parts))
+        number, its_epoch, local = decoded(rows["index"], len(self.parts))
         name = list(self.parts)[number]
         return PartBatch(name, self.parts[name].prepare_training({**rows, "index": local}, its_epoch))
 
@@ -148,18 +148,22 @@ class MixedPlan:
         shares: how many batches of each, relative to the others.
         seed: decides the order, together with the epoch.
         together: how many consecutive batches are of one part.
+        names: what the parts are called in the log.
 
     >>> from polyformer.data.batches import TokenBatches
     >>> plans = [TokenBatches(np.full(count, 5), tokens=10) for count in (8, 4)]
-    >>> mixed = MixedPlan(plans, [1.0, 1.0], seed=0, together=1)
-    >>> len(mixed), sorted(_decoded(batch, 2)[0] for batch in mixed.plan(0))
+    >>> mixed = MixedPlan(plans, [1.0, 1.0], seed=0, together=1, names=["a", "b"])
+    >>> len(mixed), sorted(decoded(batch, 2)[0] for batch in mixed.plan(0))
     (6, [0, 0, 0, 1, 1, 1])
     """
 
-    def __init__(self, plans: Sequence[BatchPlan], shares: Sequence[float], seed: int, together: int) -> None:
-        self.plans, self.seed, self.together = plans, seed, together
+    def __init__(
+        self, plans: Sequence[BatchPlan], shares: Sequence[float], seed: int, together: int, names: Sequence[str]
+    ) -> None:
+        self.plans, self.seed, self.together, self.names = plans, seed, together, names
         total, whole = sum(map(len, plans)), sum(shares)
         self.steps = [max(1, round(total * share / whole / together)) for share in shares]
+        self.at_least = min(plan.at_least for plan in plans)
 
     def __len__(self) -> int:
         """Batches per epoch."""
@@ -183,13 +187,23 @@ class MixedPlan:
 
     def split(self, batch: Indices, rank: int, world: int) -> Indices:
         """A rank's part of a global batch."""
-        number, _, _ = _decoded(batch, len(self.plans))
+        number, _, _ = decoded(batch, len(self.plans))
         return self.plans[number].split(batch, rank, world)
 
+    def places(self, batch: Indices) -> int:
+        """How many places a batch has, padding included."""
+        number, _, local = decoded(batch, len(self.plans))
+        return self.plans[number].places(np.array(local))
+
     def describe(self) -> str:
-        """How many batches of each part, for the log."""
-        shown = zip(self.steps, self.plans, strict=True)
-        return "; ".join(f"{steps * self.together:,} an epoch of {plan.describe()}" for steps, plan in shown)
+        """How many batches of each part, and how often it is gone through in an epoch, for the log."""
+        shown = zip(self.names, self.steps, self.plans, strict=True)
+        told = ((name, steps * self.together, plan) for name, steps, plan in shown)
+        shares = [
+            f"{steps:,} ({steps / len(self):.2%}, {steps / len(plan):.3g} passes) of {name}, {plan.describe()}"
+            for name, steps, plan in told
+        ]
+        return f"{len(self):,} batches an epoch: " + "; ".join(shares)
 
 
 EXAMPLES = 2**36  # more than any part has; 2**27 is then left for parts times epochs
@@ -200,10 +214,10 @@ def _encoded(number: int, epoch: int, batch: Indices, parts: int) -> Indices:
     return encoded
 
 
-def _decoded(batch: Any, parts: int) -> tuple[int, int, list[int]]:
+def decoded(batch: Any, parts: int) -> tuple[int, int, list[int]]:
     """(number of the part, its epoch, its own numbers of the examples) for a batch that is of one part.
 
-    >>> _decoded(_encoded(1, 7, np.array([3, 5]), 2), 2)
+    >>> decoded(_encoded(1, 7, np.array([3, 5]), 2), 2)
     (1, 7, [3, 5])
     """
     array = np.asarray(batch, dtype=np.int64)
@@ -211,14 +225,14 @@ def _decoded(batch: Any, parts: int) -> tuple[int, int, list[int]]:
     return number, epoch, (array % EXAMPLES).tolist()
 
 
-class _Rows:
+class MixedRows:
     """The rows of all parts, by the numbers of a mixed plan."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = parts
 
     def __getitem__(self, batch: list[int]) -> dict[str, Any]:
-        number, _, local = _decoded(batch, len(self.parts))
+        number, _, local = decoded(batch, len(self.parts))
         return dict(self.parts[number][local])
 
 

@@ -11,8 +11,10 @@ import lightning
 
 from polyformer.data.batches import BatchSettings
 from polyformer.data.cache import file_digest, kept_tokenizer
+from polyformer.data.limited import FewBatches, LimitedPlan
 from polyformer.data.loader import BatchLoader, BatchPlan, TrainingLoader, WholeTraining
-from polyformer.data.sources import Location, files_of
+from polyformer.data.reading import Damaged, Reading
+from polyformer.data.sources import Location, expand
 from polyformer.text import Assets, Tokenizer, TokenizerSettings
 
 __all__ = ["DataModule", "LoadedSplit", "class_source"]
@@ -39,6 +41,8 @@ class DataModule(lightning.LightningDataModule, ABC):
     Args:
         train: where the training examples are, see `read_examples`; likewise the other two. None where there are none.
         batches: how examples are put into batches.
+        damaged: whether a run stops at a line or file that cannot be read, or leaves it out and counts it.
+        validation_share: where no validation data is given, the share of the training data that is held out for it.
     """
 
     def __init__(
@@ -47,12 +51,19 @@ class DataModule(lightning.LightningDataModule, ABC):
         validation: Location | None = None,
         test: Location | None = None,
         batches: BatchSettings = BatchSettings(),  # noqa: B008 - frozen
+        damaged: Damaged = "stop",
+        validation_share: float | None = None,
     ) -> None:
         super().__init__()
+        if validation_share is not None and not 0.0 < validation_share < 1.0:
+            raise ValueError(f"`data.validation_share` must be above 0 and below 1, but is {validation_share}")
         self.locations: dict[str, Location | None] = {"train": train, "validation": validation, "test": test}
         self.batches = batches
+        self.readings = {split: Reading(damaged) for split in self.locations}
+        self.validation_share = None if validation is not None else validation_share
         self.seed = 0  # the order of the examples follows from this and the epoch alone
         self.total_batches: int | None = None
+        self.few: FewBatches | None = None  # of an epoch, where not all training batches are used
         self._assets: Assets | None = None
         self._splits: dict[str, Any] = {}
         self._loader: TrainingLoader | None = None
@@ -90,10 +101,24 @@ class DataModule(lightning.LightningDataModule, ABC):
 
         For a data set of the hub it is its name alone: a change of it over there is not noticed.
         """
-        location = self.locations[split]
+        location = self.locations[self.origin(split)]
         if location is None:
             return None
-        return [file_digest(path) for path in files_of(location)] or [str(location)]
+        found = self.digests_of(location)
+        share = self._share(split)
+        return found if share is None else [*found, f"{split}, of which {share} is held out"]
+
+    def digests_of(self, location: Location) -> list[str]:
+        """A digest of each file of a location; of the hub, the name."""
+        return [place if place.startswith("hub:") else file_digest(place) for place in expand(location)]
+
+    def origin(self, split: str) -> str:
+        """The split whose files a split is read from: "train" for a validation split that is held out of it."""
+        return split if self._share(split) is None else "train"
+
+    def _share(self, split: str) -> float | None:
+        """How much of the training data is held out, where that matters to a split."""
+        return None if split == "test" else self.validation_share
 
     def settings(self) -> dict[str, Any]:
         """What else the training batches depend on, flat and in plain values; a resumed run must have the same."""
@@ -101,7 +126,7 @@ class DataModule(lightning.LightningDataModule, ABC):
 
     def training_loader(self, rank: int, world: int) -> TrainingLoader:
         """Serves a rank's training batches, one epoch after another."""
-        plan = self.training_plan(world)
+        plan = self.used_plan(world)
         if rank == 0:
             log.info("train data: %s", plan.describe())
         limit = self._limit(len(plan)) if self.total_batches is None else None
@@ -117,9 +142,14 @@ class DataModule(lightning.LightningDataModule, ABC):
 
     def batches_per_epoch(self, world: int = 1) -> int | None:
         """How many training batches an epoch has, the same in every epoch; None where nobody knows before its end."""
-        return len(self.training_plan(world))
+        return len(self.used_plan(world))
 
     # What it gets.
+
+    def used_plan(self, world: int) -> BatchPlan:
+        """The training plan, or the few batches of it that are used."""
+        plan = self.training_plan(world)
+        return plan if self.few is None else LimitedPlan(plan, self.few)
 
     @property
     def assets(self) -> Assets:
@@ -202,8 +232,10 @@ class DataModule(lightning.LightningDataModule, ABC):
     def data_settings(self) -> dict[str, Any]:
         """All that decides which training batches come when, flat and in plain values."""
         batches = {f"batches.{name}": getattr(self.batches, name) for name in ("tokens", "max_examples")}
+        skips = {"damaged": "skip"} if self.readings["train"].damaged == "skip" else {}
         known = {"content of train": self.contents("train"), "tokenizers and labels": self.assets.fingerprint}
-        return {**batches, "seed": self.seed, **self.settings(), **known}
+        few = {} if self.few is None else {"few batches": f"{self.few.key} {self.few.limit}"}
+        return {**batches, **skips, **few, "seed": self.seed, **self.settings(), **known}
 
     def state_dict(self) -> dict[str, Any]:
         """The position in the training data and the settings it is meant for; part of the checkpoint."""

@@ -12,6 +12,7 @@ from polyformer.data.batches import BatchSettings, TokenBatches
 from polyformer.data.cache import cached_tokenizer, kept_tokenizer
 from polyformer.data.examples import ExampleData
 from polyformer.data.limits import ColumnLimits, Rows
+from polyformer.data.reading import Damaged
 from polyformer.text import BOS, DROPOUT_KINDS, EOS, PAD, Assets, SubwordDropout, Tokenizer, TokenizerSettings
 
 __all__ = ["Limits", "PairBatch", "PairData", "PairTokenizerSettings", "encode_texts", "pad_rows", "pair_batches"]
@@ -115,7 +116,8 @@ class PairData(ExampleData):
     """Pairs of a source and a target text, in batches of about `batches.tokens` target tokens.
 
     Args:
-        train: a table, a list of two text files (source, target), or `hub:NAME[@CONFIG]:SPLIT`; see `read_examples`.
+        train: a table, a list of two text files (source, target), each also a pattern such as `shards/*.parquet` or a folder,
+            or `hub:NAME[@CONFIG]:SPLIT`; see `read_examples`.
         validation: likewise, or none.
         test: likewise, or none.
         source: the column of the source text, by name or number; not used for two text files.
@@ -123,6 +125,7 @@ class PairData(ExampleData):
         tokenizer: how text is cut into tokens.
         limits: which examples are used.
         batches: how examples are put into batches.
+        damaged: whether a run stops at a line or file that cannot be read, or leaves it out and counts it.
     """
 
     counted = ("target", "source")
@@ -138,8 +141,9 @@ class PairData(ExampleData):
         tokenizer: PairTokenizerSettings = PairTokenizerSettings(),
         limits: Limits = Limits(),
         batches: BatchSettings = BatchSettings(),  # noqa: B008 - frozen
+        damaged: Damaged = "stop",
     ) -> None:
-        super().__init__(train, validation, test, batches)
+        super().__init__(train, validation, test, batches, damaged)
         self.source, self.target = source, target
         self.tokenizer, self.pair_limits = tokenizer, limits
         self._dropouts: dict[str, SubwordDropout] = {}

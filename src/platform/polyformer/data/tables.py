@@ -3,11 +3,13 @@
 import io
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from polyformer.data.lines import check_file, open_bytes, read_lines
+from polyformer.data.lines import check_file, numbered_lines, open_bytes, read_lines
+from polyformer.data.reading import NoColumn, Reading
 
 __all__ = ["READERS", "pick", "read_table", "table_format"]
 
@@ -22,26 +24,26 @@ def table_format(path: str | Path) -> str | None:
     return suffix if suffix in READERS else None
 
 
-def read_table(path: str | Path, columns: Columns) -> Iterator[dict[str, str]]:
+def read_table(path: str | Path, columns: Columns, reading: Reading | None = None) -> Iterator[dict[str, str]]:
     """The rows of a table file as strings, by our names. See `read_examples`."""
     kind = table_format(path)
     assert kind is not None
-    return READERS[kind](check_file(path), columns)
+    return READERS[kind](check_file(path), columns, reading or Reading())
 
 
-def _read_tsv(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
+def _read_tsv(path: Path, columns: Columns, reading: Reading) -> Iterator[dict[str, str]]:
     """Fields lie between tabs; nothing is quoted, a '"' is a character like any other."""
-    rows = ((number, line.split("\t")) for number, line in enumerate(read_lines(path), 1))
-    return _by_position(path, rows, columns)
+    rows = ((number, line.split("\t")) for number, line in numbered_lines(path, reading=reading) if line is not None)
+    return _by_position(path, rows, columns, reading)
 
 
-def _read_csv(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
+def _read_csv(path: Path, columns: Columns, reading: Reading) -> Iterator[dict[str, str]]:
     """Fields as in RFC 4180: quoted ones may hold commas, line breaks (given back as "\\n") and doubled quotes."""
-    return _by_position(path, _csv_rows(path), columns)
+    return _by_position(path, _csv_rows(path, reading), columns, reading)
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    lines = enumerate(read_lines(path), 1)
+def _csv_rows(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
+    lines = ((number, line) for number, line in numbered_lines(path, reading=reading) if line is not None)
     for number, text in lines:
         fields: list[str] = []
         at = 0
@@ -50,7 +52,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 while not (match := QUOTED.match(text, at)):
                     following = next(lines, None)
                     if following is None:
-                        raise ValueError(f'{path}, line {number}: a quote (") opens here and is never closed before a comma')
+                        reading.file(path, f'{path}, line {number}: a quote (") opens here and is never closed before a comma')
+                        return
                     text += "\n" + following[1]
                 fields.append(match.group(1).replace('""', '"'))
                 at = match.end() + 1
@@ -62,7 +65,9 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         yield number, fields
 
 
-def _by_position(path: Path, rows: Iterator[tuple[int, list[str]]], columns: Columns) -> Iterator[dict[str, str]]:
+def _by_position(
+    path: Path, rows: Iterator[tuple[int, list[str]]], columns: Columns, reading: Reading
+) -> Iterator[dict[str, str]]:
     """Rows as dictionaries; the first one names the columns, unless all of ours are numbers."""
     numbered = all(str(column).isdigit() for column in columns.values())
     if numbered:
@@ -73,28 +78,49 @@ def _by_position(path: Path, rows: Iterator[tuple[int, list[str]]], columns: Col
         missing = [str(column) for column in columns.values() if str(column) not in header]
         if missing:
             hint = "; columns are counted from 0 where there is no header" if len(columns) > 1 else ""
-            raise ValueError(f"{path}, line 1: no column {missing[0]!r}; the columns are {', '.join(header)}{hint}")
+            raise NoColumn(f"{path}, line 1: no column {missing[0]!r}; the columns are {', '.join(header)}{hint}")
         places, width, exact = {name: header.index(str(column)) for name, column in columns.items()}, len(header), True
     for number, fields in rows:
         if len(fields) < width or (exact and len(fields) > width):
-            raise ValueError(
-                f"{path}, line {number}: {len(fields)} fields where {'' if exact else 'at least '}{width} are needed"
-            )
-        yield {name: fields[place] for name, place in places.items()}
+            needed = f"{'' if exact else 'at least '}{width}"
+            reading.line(path, f"{path}, line {number}: {len(fields)} fields where {needed} are needed")
+        else:
+            yield {name: fields[place] for name, place in places.items()}
 
 
-def _read_jsonl(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
-    for number, line in enumerate(read_lines(path), 1):
-        if line.strip():
-            yield pick(_parse(line, f"{path}, line {number}"), columns, f"{path}, line {number}")
+def _read_jsonl(path: Path, columns: Columns, reading: Reading) -> Iterator[dict[str, str]]:
+    for number, line in numbered_lines(path, reading=reading):
+        if line is not None and not line.strip():
+            reading.blank(path)
+        elif line is not None:
+            yield from _picked(path, f"{path}, line {number}", line, columns, reading, parse=True)
 
 
-def _read_json(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
-    rows = _parse("\n".join(read_lines(path)), str(path))
+def _read_json(path: Path, columns: Columns, reading: Reading) -> Iterator[dict[str, str]]:
+    text = "\n".join(read_lines(path, reading=reading))
+    try:
+        rows = _parse(text, str(path))
+    except ValueError as error:
+        reading.file(path, str(error))
+        return
     if not isinstance(rows, list):
         raise ValueError(f"{path}: a .json file must hold one list of objects (name it .jsonl if each line is an object)")
     for number, row in enumerate(rows, 1):
-        yield pick(row, columns, f"{path}, object {number}")
+        yield from _picked(path, f"{path}, object {number}", row, columns, reading)
+
+
+def _picked(
+    path: Path, where: str, row: Any, columns: Columns, reading: Reading, parse: bool = False
+) -> Iterator[dict[str, str]]:
+    """The named columns of a row, which may be JSON yet; nothing for a damaged one that is passed over."""
+    try:
+        found = pick(_parse(row, where) if parse else row, columns, where)
+    except NoColumn:
+        raise
+    except ValueError as error:
+        reading.line(path, str(error))
+    else:
+        yield found
 
 
 def _parse(text: str, where: str) -> Any:
@@ -105,19 +131,37 @@ def _parse(text: str, where: str) -> Any:
         raise ValueError(f"{where}: broken JSON at column {error.colno}{place}: {error.msg}") from None
 
 
-def _read_parquet(path: Path, columns: Columns) -> Iterator[dict[str, str]]:
-    from pyarrow import ArrowInvalid, parquet
+def _read_parquet(path: Path, columns: Columns, reading: Reading) -> Iterator[dict[str, str]]:
+    """Only the columns that are needed are read."""
+    from pyarrow import ArrowException, parquet
 
+    number = 0
+    reading.begin(path)
     try:
         with open_bytes(path) as handle:
             source = parquet.ParquetFile(io.BytesIO(handle.read()) if path.suffix == ".gz" else path)
-    except ArrowInvalid as error:
-        raise ValueError(f"{path}: not a parquet file: {error}") from None
-    number = 0
-    for batch in source.iter_batches(batch_size=1000):
-        for row in batch.to_pylist():
+    except (ArrowException, EOFError, OSError, zlib.error) as error:
+        reading.file(path, f"{path}: not a parquet file: {_first_line(error)}")
+        return
+    known = set(source.schema_arrow.names)
+    named = [str(column) for column in columns.values()]
+    wanted = {column if column in known else column.partition(".")[0] for column in named}
+    batches = source.iter_batches(batch_size=1000, columns=sorted(wanted) if wanted <= known else None)
+    while True:
+        try:
+            rows = next(batches).to_pylist()
+        except StopIteration:
+            return
+        except (ArrowException, OSError) as error:
+            reading.file(path, f"{path}, after row {number}: broken parquet file: {_first_line(error)}")
+            return
+        for row in rows:
             number += 1
-            yield pick(row, columns, f"{path}, row {number}")
+            yield from _picked(path, f"{path}, row {number}", row, columns, reading)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def pick(row: Any, columns: Columns, where: str, labels: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
@@ -150,12 +194,12 @@ def _descend(row: Any, column: str, where: str) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"{where}: must be an object with the column {column!r}, but is a {type(value).__name__}")
         if key not in value:
-            raise ValueError(f"{where}: no column {column!r}; the columns are {', '.join(map(str, value))}")
+            raise NoColumn(f"{where}: no column {column!r}; the columns are {', '.join(map(str, value))}")
         value = value[key]
     return value
 
 
-READERS: dict[str, Callable[[Path, Columns], Iterator[dict[str, str]]]] = {
+READERS: dict[str, Callable[[Path, Columns, Reading], Iterator[dict[str, str]]]] = {
     "tsv": _read_tsv,
     "csv": _read_csv,
     "jsonl": _read_jsonl,

@@ -1,9 +1,8 @@
 """A corpus as one flat array of token ids on disk, made once and then memory-mapped."""
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,11 @@ from tqdm import tqdm
 from polyformer.data.cache import cache_folder, key_digest, new_folder
 from polyformer.data.documents import Piece
 from polyformer.data.encoding import Empty, Encoded, TextReport, encode_pieces, ids_dtype
+from polyformer.data.pace import pace
+from polyformer.data.reading import Reading
 from polyformer.text import EOS, Tokenizer
 
-__all__ = ["TextArray", "encoded_text"]
+__all__ = ["TextArray", "TextArrays", "encoded_text"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,22 @@ class TextArray:
         return np.memmap(self.path, dtype=self.dtype, mode="r")
 
 
+@dataclass(frozen=True)
+class TextArrays:
+    """The texts of several sources.
+
+    Args:
+        arrays: each of them.
+    """
+
+    arrays: list[TextArray]
+
+    @property
+    def report(self) -> TextReport:
+        """What is in all of them."""
+        return sum((array.report for array in self.arrays), TextReport())
+
+
 def encoded_text(
     pieces: Iterable[Piece],
     tokenizer: Tokenizer,
@@ -52,6 +69,7 @@ def encoded_text(
     empty: Empty = "drop",
     processes: int | None = None,
     total_bytes: int | None = None,
+    reading: Reading | None = None,
 ) -> TextArray:
     """The ids of a text, from the cache if the same were encoded before. Never holds more than a few megabytes of it.
 
@@ -63,6 +81,7 @@ def encoded_text(
         empty: what happens to documents that hold only spaces; part of the key.
         processes: how many encode at once, see `encode_pieces`.
         total_bytes: how long the text is, where that is known, for the progress bar.
+        reading: counts what `pieces` leaves out.
 
     Raises ValueError when there is no text.
     """
@@ -72,6 +91,7 @@ def encoded_text(
     if not folder.is_dir():
         with new_folder(folder) as fresh:
             report = _write_ids(fresh / "ids.bin", encode_pieces(pieces, tokenizer, empty, processes), name, dtype, total_bytes)
+            report = report if reading is None else replace(report, **asdict(reading.unread))
             (fresh / "report.json").write_text(json.dumps(asdict(report)), encoding="utf-8")
             (fresh / "key.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
     report = TextReport(**json.loads((folder / "report.json").read_text(encoding="utf-8")))
@@ -80,10 +100,9 @@ def encoded_text(
 
 def _write_ids(path: Path, parts: Iterator[Encoded], name: str, dtype: np.dtype[Any], total_bytes: int | None) -> TextReport:
     report = TextReport()
-    quiet = not sys.stderr.isatty()
     with (
         path.open("wb") as file,
-        tqdm(desc=f"encoding {name}", total=total_bytes, unit="B", unit_scale=True, disable=quiet, leave=False) as bar,
+        tqdm(desc=f"encoding {name}", total=total_bytes, unit="B", unit_scale=True, **pace()) as bar,
     ):
         file.write(np.array([EOS], dtype).tobytes())
         for ids, part in parts:

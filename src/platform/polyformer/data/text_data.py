@@ -7,13 +7,16 @@ from functools import partial
 from typing import Any
 
 from polyformer.data.batches import BatchSettings
-from polyformer.data.cache import cached_tokenizer, file_digest, key_digest
-from polyformer.data.documents import Document, DocumentKind, Piece, cut, evenly, expand, hold_out, plain_size, read_documents
+from polyformer.data.cache import cached_tokenizer, key_digest
+from polyformer.data.documents import Document, DocumentKind, Piece, cut, evenly, hold_out, plain_size, read_all
 from polyformer.data.encoding import Empty, TextReport
 from polyformer.data.loader import BatchLoader
 from polyformer.data.module import DataModule, class_source
-from polyformer.data.text_array import TextArray, encoded_text
+from polyformer.data.reading import Damaged, Reading
+from polyformer.data.sources import Location, Source, Train, expand, parted
+from polyformer.data.text_array import TextArray, TextArrays, encoded_text
 from polyformer.data.text_batch import Layout, TextBatch, batch_windows
+from polyformer.data.window_mixture import MixedWindowPlan, MixedWindows
 from polyformer.data.windows import EvaluationPlan, EvaluationWindows, TrainingWindows, WindowPlan
 from polyformer.text import Assets, Tokenizer, TokenizerSettings
 
@@ -70,9 +73,11 @@ class TextData(DataModule):
 
     Args:
         train: a text file, a table (.jsonl, .json, .parquet, .csv, .tsv), each also .gz, a pattern such as
-            `shards/*.jsonl.gz` (in sorted order), a list of those, or `hub:NAME[@CONFIG]:SPLIT`.
-        validation: likewise, or none.
-        test: likewise, or none.
+            `shards/*.jsonl.gz` or a folder (in sorted order), a list of those, or `hub:NAME[@CONFIG]:SPLIT`. Or several
+            sources that are mixed, as `[{files: web/*.parquet, weight: 0.7}, {files: books, weight: 0.3}]`: an epoch has as
+            many windows as all of them together, and every batch some of each.
+        validation: likewise without weights, or none.
+        test: as validation.
         text: the column of the text in tables, by name or number; each row is a document. Not used for text files.
         document: whether each line of a text file is a document, or each file.
         layout: `packed` tells documents apart, none sees another; `stream` takes all of the text as one, as Penn Treebank
@@ -86,11 +91,12 @@ class TextData(DataModule):
         tokenizer: how text is cut into tokens.
         processes: how many processes encode long text; all cores if None. Changes no result.
         batches: how windows are put into batches.
+        damaged: whether a run stops at a line or file that cannot be read, or leaves it out and counts it.
     """
 
     def __init__(
         self,
-        train: str | list[str] | None = None,
+        train: Train = None,
         validation: str | list[str] | None = None,
         test: str | list[str] | None = None,
         text: str | int = "text",
@@ -103,12 +109,13 @@ class TextData(DataModule):
         tokenizer: TextTokenizerSettings = TextTokenizerSettings(),
         processes: int | None = None,
         batches: BatchSettings = BatchSettings(),  # noqa: B008 - frozen
+        damaged: Damaged = "stop",
     ) -> None:
-        super().__init__(train, validation, test, batches)
-        _check(window, stride, validation_share, processes)
+        location, self.sources = parted(train, validation_share)
+        super().__init__(location, validation, test, batches, damaged, validation_share)
+        _check(window, stride, processes)
         self.text, self.document, self.layout, self.empty = text, document, layout, empty
         self.window, self.stride = window, stride
-        self.validation_share = None if validation is not None else validation_share
         self.tokenizer, self.processes = tokenizer, processes
 
     # Where text comes from; a subclass may say otherwise.
@@ -121,17 +128,7 @@ class TextData(DataModule):
 
     def read(self, split: str) -> Iterator[Document]:
         """All documents at a split's location."""
-        for place in expand(self._location(split)):
-            yield from read_documents(place, self.text, self.document)
-
-    def contents(self, split: str) -> list[str] | None:
-        """What the text of a split depends on: digests of its files; for the hub, the name alone."""
-        share = None if split == "test" else self.validation_share
-        location = self.locations["train" if share else split]
-        if location is None:
-            return None
-        found = [place if place.startswith("hub:") else file_digest(place) for place in expand(location)]
-        return found if share is None else [*found, f"{split}, of which {share} is held out"]
+        return read_all(self._location(split), self.text, self.document, self.readings[split])
 
     # From text to windows.
 
@@ -153,37 +150,53 @@ class TextData(DataModule):
         """The tokenizer."""
         return self.assets.tokenizers["text"]
 
-    def load(self, split: str) -> TextArray:
-        """The tokens of a split, from the cache if the same text was encoded before."""
-        location = self.locations[split]
+    def load(self, split: str) -> TextArray | TextArrays:
+        """The tokens of a split, from the cache if the same text was encoded before; of sources that are mixed, each apart."""
+        if split == "train" and self.sources:
+            return TextArrays([self._source_array(source) for source in self.sources])
+        location, reading = self.locations[split], self.readings[self.origin(split)]
+        return self._encoded(self.pieces(split), self._text_key(split), f"{split} data", location, reading)
+
+    def _source_array(self, source: Source) -> TextArray:
+        reading = Reading(self.readings["train"].damaged)
+        documents = read_all(source.files, self.text, self.document, reading)
+        pieces = (piece for document in documents for piece in cut(document))
+        key = {**self._text_key("train"), "contents": self.digests_of(source.files)}
+        return self._encoded(pieces, key, f"train data, {source}", source.files, reading)
+
+    def _encoded(
+        self, pieces: Iterator[Piece], key: dict[str, Any], name: str, location: Location | None, reading: Reading
+    ) -> TextArray:
         return encoded_text(
-            self.pieces(split),
+            pieces,
             self.text_tokenizer,
-            self._text_key(split),
-            f"{split} data",
+            key,
+            name,
             empty=self.empty,
             processes=self.processes,
             total_bytes=None if location is None else plain_size(expand(location)),
+            reading=reading,
         )
 
     def settings(self) -> dict[str, Any]:
         """What else the training batches depend on."""
-        return {"layout": self.layout, "window": self.window, "empty": self.empty, **self._reading()}
+        mixed = [[len(expand(source.files)), source.weight] for source in self.sources]
+        sources = {"train weights": mixed} if mixed else {}
+        return {"layout": self.layout, "window": self.window, "empty": self.empty, **sources, **self._reading()}
 
-    def training_plan(self, world: int) -> WindowPlan:
+    def training_plan(self, world: int) -> WindowPlan | MixedWindowPlan:
         """Windows in random order, of text cut anew in each epoch."""
-        return WindowPlan(
-            len(self.loaded("train")) - 1,
-            self.window,
-            tokens=self.batches.tokens,
-            seed=self.seed,
-            max_examples=self.batches.max_examples,
-            world=world,
-        )
+        loaded, batches = self.loaded("train"), self.batches
+        settings: dict[str, Any] = {"tokens": batches.tokens, "seed": self.seed, "max_examples": batches.max_examples}
+        if not self.sources:
+            return WindowPlan(len(loaded) - 1, self.window, **settings, world=world)
+        totals = [len(array) - 1 for array in loaded.arrays]
+        return MixedWindowPlan(totals, self.sources, self.window, **settings, world=world)
 
-    def training_source(self) -> TrainingWindows:
+    def training_source(self) -> TrainingWindows | MixedWindows:
         """The training text in windows."""
-        return TrainingWindows(self.loaded("train"), self.window)
+        loaded = self.loaded("train")
+        return MixedWindows(loaded.arrays, self.window) if self.sources else TrainingWindows(loaded, self.window)
 
     def prepare_training(self, rows: dict[str, Any], epoch: int) -> TextBatch:
         """Windows as tensors."""
@@ -207,16 +220,15 @@ class TextData(DataModule):
         """What a split's text depends on; for a class that is not Polyformer's, also its code."""
         others = [kind for kind in type(self).__mro__ if issubclass(kind, TextData) and kind.__module__ != __name__]
         code = [class_source(kind) for kind in others if not kind.__module__.startswith("polyformer.")]
-        return {"contents": self.contents(split), **self._reading(), "code": key_digest({"code": code})}
+        skips = {"damaged": "skip"} if self.readings[split].damaged == "skip" else {}
+        return {"contents": self.contents(split), **skips, **self._reading(), "code": key_digest({"code": code})}
 
 
-def _check(window: int, stride: int | None, validation_share: float | None, processes: int | None) -> None:
+def _check(window: int, stride: int | None, processes: int | None) -> None:
     if window < 1:
         raise ValueError(f"`data.window` must be at least 1, but is {window}")
     if stride is not None and not 1 <= stride <= window:
         raise ValueError(f"`data.stride` must be between 1 and `data.window` ({window}), but is {stride}")
-    if validation_share is not None and not 0.0 < validation_share < 1.0:
-        raise ValueError(f"`data.validation_share` must be above 0 and below 1, but is {validation_share}")
     if processes is not None and processes < 1:
         raise ValueError(f"`data.processes` must be at least 1, but is {processes}")
 

@@ -68,23 +68,30 @@ class WindowPlan:
                 f"the training text has {total:,} tokens, {self.count} windows of {window} (`data.window`), "
                 f"which cannot be shared among {world} devices"
             )
+        self.at_least = self.count
 
     def __len__(self) -> int:
         """Batches per epoch."""
         return self.total // self.window // self.count
 
-    def plan(self, epoch: int) -> list[Indices]:
-        """(N,) for each batch, over all ranks: the places of the first inputs of its windows, below `total`."""
+    def plan(self, epoch: int) -> Indices:
+        """(len, N) the places of the first inputs of the windows of each batch, over all ranks, below `total`."""
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         offset = int(generator.integers(self.total))
-        order = generator.permutation(self.total // self.window)[: len(self) * self.count]
-        starts = (order.astype(np.int64) * self.window + offset) % self.total
-        return list(starts.reshape(-1, self.count))
+        starts = generator.permutation(self.total // self.window)[: len(self) * self.count]
+        starts *= self.window  # in place, since a large text has many
+        starts += offset
+        starts %= self.total
+        return starts.reshape(-1, self.count)
 
     def split(self, batch: Indices, rank: int, world: int) -> Indices:
         """Rank's part of a global batch; the parts differ by at most one window, and make up the batch."""
         part: Indices = batch[rank::world]
         return part
+
+    def places(self, batch: Indices) -> int:
+        """How many places a batch has."""
+        return len(batch) * self.window
 
     def describe(self) -> str:
         """How many batches of how many windows, and what is left out."""
@@ -135,6 +142,7 @@ class EvaluationPlan:
         self.total, self.window, self.stride = total, window, stride
         self.windows = 1 + max(0, math.ceil((total - window) / stride))
         self.count = max(1, tokens // window)
+        self.at_least = 1  # the last batch may be small
 
     def __len__(self) -> int:
         """Batches over all ranks."""
@@ -149,6 +157,10 @@ class EvaluationPlan:
         """Rank's part of a batch; a small one leaves ranks without any."""
         part: Indices = batch[rank::world]
         return part
+
+    def places(self, batch: Indices) -> int:
+        """How many places a batch has."""
+        return len(batch) * self.window
 
     def describe(self) -> str:
         """How many windows there are and what they score."""

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from polyformer.better import better_side
-from polyformer.experiments.sweep import Cell, Range, Sweep
+from polyformer.experiments.ranges import Range
+from polyformer.experiments.sweep import Cell, Sweep
 
 __all__ = ["for_agents"]
 
@@ -37,13 +38,13 @@ def for_agents(sweep: Sweep, metric: str, again: Sequence[str], extra: Sequence[
         words, count = ["sweep", *again], 0
     else:
         words = ["fit", *Cell("", {"config": list(sweep.config), **sweep.fixed}).words, *extra]
-        count = sweep.random_count * max(1, len(sweep.seeds))
+        count = sweep.search.trials if sweep.search is not None else sweep.random_count * max(1, len(sweep.seeds))
     if not parameters:
         raise ValueError("nothing is varied, so there is nothing for agents to choose from")
     return {
         "name": sweep.name,
         "program": "platform",
-        "method": "random" if count else "grid",
+        "method": "grid" if not count else "bayes" if sweep.search is not None and sweep.search.sampler == "tpe" else "random",
         **({"run_cap": count} if count else {}),
         "metric": {"name": metric, "goal": "minimize" if better_side(metric) == "min" else "maximize"},
         "parameters": parameters,
@@ -60,7 +61,8 @@ def _parameters(sweep: Sweep) -> dict[str, Any] | None:
             return None
         key = next(iter(keys))[0]
         found[key] = {"values": [settings[key] for _, settings in axis]}
-    for key, kind in sweep.ranges.items() if sweep.random_count else ():
+    ranges = sweep.search.ranges if sweep.search is not None else sweep.ranges if sweep.random_count else {}
+    for key, kind in ranges.items():
         found[key] = _distribution(kind) if isinstance(kind, Range) else {"values": kind}
     if sweep.seeds:
         found["seed"] = {"values": list(sweep.seeds)}

@@ -82,7 +82,8 @@ def compare_runs(
     finished = [run for run in runs if run.is_finished]
     if not finished:
         raise ValueError("none of these runs has finished: there is no results.json in any of them")
-    waiting = [f"not finished, left out: {run.path}" for run in runs if not run.is_finished]
+    waiting = [f"not finished, left out: {run.path}" for run in runs if not run.is_finished and not run.is_pruned]
+    waiting += [f"ended early by a search, left out: {run.path}" for run in runs if run.is_pruned]
     tasks = dict.fromkeys(run.task for run in finished)
     found = []
     for task in tasks:
@@ -158,7 +159,7 @@ def _order_by(runs: Sequence[Run], metrics: list[str], by: str | None, closed: s
 def _metric_column(name: str, rows: list[Row], is_ranked: bool) -> Column:
     cells = [row.metric(name) for row in rows]
     means = [cell.mean for cell in cells if cell.mean is not None]
-    if not is_ranked or len(means) < 2:
+    if not is_ranked or len(set(means)) < 2:
         return Column(name, "number", cells)
     best = min(means) if better_side(name) == "min" else max(means)
     return Column(name, "number", cells, frozenset(place for place, cell in enumerate(cells) if cell.mean == best))
@@ -191,7 +192,8 @@ def _notes(rows: list[Row], verdicts: list[Verdict]) -> list[str]:
         notes.append("\u00b1 is the standard deviation from seed to seed")
     lonely = [row.name for row in rows if len(row.runs) == 1]
     if len(rows) > 1 and lonely:
-        notes.append(f"one seed only, so no spread: {'; '.join(lonely)}")
+        few = len(lonely) < len(rows)
+        notes.append(f"one seed only, so no spread: {'; '.join(lonely)}" if few else "one seed each, so no spread")
     made = sum(len(verdict.figures) for verdict in verdicts)
     if made > 1:
         notes.append(f"{made} tests were made; their p-values are each for itself, without a correction for their number")

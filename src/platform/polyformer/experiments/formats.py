@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from polyformer.experiments.comparison import Column, Comparison, plain
+from polyformer.experiments.field import field_of
 from polyformer.experiments.rows import Measured
 from polyformer.experiments.settings import in_words
 from polyformer.experiments.significance import Verdict
@@ -103,6 +104,9 @@ def as_markdown(comparisons: Sequence[Comparison], examples: bool = True) -> str
                 parts.append(f"### Where {verdict.second} and {verdict.first} differ most")
                 cells = [[str(one.number), one.input, one.reference, one.first, one.second] for one in verdict.examples]
                 parts.append(_markdown_table(["example", "input", "reference", verdict.first, verdict.second], cells))
+    field = field_of(comparisons)
+    if field is not None:
+        parts += [f"## {field.task}", _markdown_table(*table_of(field, "**{}**"))]
     return "\n\n".join(parts) + "\n"
 
 

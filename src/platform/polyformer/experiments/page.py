@@ -10,6 +10,7 @@ from matplotlib import rc_context
 
 from polyformer.experiments.comparison import Comparison
 from polyformer.experiments.curves import curves_of
+from polyformer.experiments.field import field_of
 from polyformer.experiments.formats import table_of, verdict_lines
 from polyformer.experiments.significance import Verdict
 
@@ -58,7 +59,9 @@ def as_page(comparisons: Sequence[Comparison], title: str) -> str:
         comparisons: What is to be written, one for each task.
         title: Of the page.
     """
-    body = "\n".join(part for comparison in comparisons for part in _section(comparison))
+    field = field_of(comparisons)
+    together = [] if field is None else [f"<h2>{escape(field.task)}</h2>", _table(field)]
+    body = "\n".join([*(part for comparison in comparisons for part in _section(comparison)), *together])
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width">\n<title>{escape(title)}</title>\n<style>{STYLE}</style>\n'

@@ -8,7 +8,7 @@ from typing import Any
 
 from polyformer.better import better_side
 from polyformer.experiments.runs import Run
-from polyformer.experiments.settings import differing, in_words
+from polyformer.experiments.settings import differing, identity, in_words
 
 __all__ = ["Mark", "Measured", "Row", "rows_of"]
 
@@ -105,7 +105,7 @@ def rows_of(runs: Sequence[Run]) -> list[Row]:
     keys = differing([run.settings for run in runs], ignored=UNTOLD)
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        chosen = in_words([run.settings.get(key) for key in keys])
+        chosen = identity([run.settings.get(key) for key in keys])
         while any(run.seed == other.seed for other in groups.get(chosen, [])):
             chosen += "'"
         groups.setdefault(chosen, []).append(run)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
@@ -14,7 +14,7 @@ from polyformer.experiments.runs import Run
 from polyformer.experiments.sweep import Cell
 from polyformer.experiments.sweep_folder import SweepFolder
 
-__all__ = ["SweepRunner"]
+__all__ = ["Onlooker", "SweepRunner"]
 
 PATIENCE = 0.1  # seconds between two looks at processes
 GRACE = 30.0  # seconds that a training has to end by itself
@@ -32,6 +32,17 @@ class _Job:
     began: float
 
 
+class Onlooker:
+    """Looks on while cells are trained; this one does nothing."""
+
+    def despairs_of(self, cell: Cell) -> dict[str, float] | None:
+        """Why a training that runs is to be ended early, in figures; None: let it go on."""
+        return None
+
+    def sees_end_of(self, cell: Cell) -> None:
+        """Told when a training has come to its end, whether finished, failed or ended early."""
+
+
 class SweepRunner:
     """Trains the cells of a sweep that have not finished.
 
@@ -41,11 +52,21 @@ class SweepRunner:
         parallel: How many trainings run at once; cores are shared out among them, and so are the devices that
             CUDA_VISIBLE_DEVICES names.
         say: Told what happens, a line at a time.
+        onlooker: May end trainings early.
     """
 
-    def __init__(self, folder: SweepFolder, command: Sequence[str], parallel: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: SweepFolder,
+        command: Sequence[str],
+        parallel: int,
+        say: Callable[[str], None],
+        onlooker: Onlooker | None = None,
+    ) -> None:
         self.folder, self.command, self.parallel, self.say = folder, command, parallel, say
+        self.onlooker = onlooker or Onlooker()
         self._running: list[_Job] = []
+        self._despaired: dict[str, tuple[float, dict[str, float]]] = {}
         self._failed: list[Cell] = []
         self._done = self._total = 0
 
@@ -59,33 +80,55 @@ class SweepRunner:
             KeyboardInterrupt: If it was stopped; the trainings have ended then, and can be gone on with.
         """
         self.folder.accept(cells)
-        waiting = [cell for cell in cells if not self.folder.is_finished(cell)]
-        self._total, self._done, self._failed = len(cells), len(cells) - len(waiting), []
-        if self._done:
-            self.say(f"{self._done} of {self._total} cells have finished already")
+        left = [cell for cell in cells if not self.folder.is_over(cell)]
+        return self.run_as_they_come(left, len(cells), len(cells) - len(left))
+
+    def run_as_they_come(self, cells: Iterable[Cell], total: int, done: int) -> list[Cell]:
+        """The same for cells that have been accepted; each is asked for when there is room for it.
+
+        Args:
+            cells: Those left.
+            total: How many there are in all.
+            done: How many of them have finished before.
+        """
+        self._total, self._done, self._failed = total, done, []
+        if done:
+            self.say(f"{done} of {total} cells have finished already")
         with _stopped_alike():
             try:
-                self._work(waiting)
+                self._work(iter(cells))
             except BaseException:
                 self._stop()
                 raise
         return self._failed
 
-    def _work(self, waiting: list[Cell]) -> None:
-        told: set[str] = set()
-        while waiting or self._running:
-            for cell in list(waiting):
-                if len(self._running) == self.parallel:
-                    break
-                if self._begin(cell):
-                    waiting.remove(cell)
-                elif cell.name not in told:
-                    told.add(cell.name)
+    def _work(self, cells: Iterator[Cell]) -> None:
+        """What others still train takes a place as well, since it takes its share of the machine."""
+        waiting: list[Cell] = []
+        while True:
+            waiting = [cell for cell in waiting if not self._begin(cell)]
+            while len(self._running) + len(waiting) < self.parallel and (cell := next(cells, None)) is not None:
+                if not self._begin(cell):
+                    waiting.append(cell)
                     self.say(f"{cell.name}: still trained by a process of an earlier sweep; waiting for it")
+            if not waiting and not self._running:
+                return
             time.sleep(PATIENCE)
-            for job in [job for job in self._running if job.process.poll() is not None]:
-                self._running.remove(job)
-                self._end(job)
+            for job in list(self._running):
+                if job.process.poll() is None:
+                    self._watch(job)
+                else:
+                    self._running.remove(job)
+                    self._end(job)
+
+    def _watch(self, job: _Job) -> None:
+        """Ends a training that is despaired of: by a signal that lets it save what it has, and if it does not, by force."""
+        until, _ = self._despaired.get(job.cell.name, (None, {}))
+        if until is None and (why := self.onlooker.despairs_of(job.cell)) is not None:
+            self._despaired[job.cell.name] = time.monotonic() + GRACE, why
+            job.process.send_signal(signal.SIGTERM)
+        elif until is not None and time.monotonic() > until:
+            job.process.kill()
 
     def _begin(self, cell: Cell) -> bool:
         """Starts a training, unless somebody else is at it."""
@@ -95,9 +138,10 @@ class SweepRunner:
         except BlockingIOError:
             lock.close()
             return False
-        if self.folder.is_finished(cell):  # by the process that was waited for
+        if self.folder.is_over(cell):  # by the process that was waited for
             lock.close()
             self._done += 1
+            self.onlooker.sees_end_of(cell)
             return True
         self.folder.clear(cell)
         words = self.folder.words_for(cell)
@@ -128,13 +172,21 @@ class SweepRunner:
 
     def _end(self, job: _Job) -> None:
         """Says how a training came out."""
+        seconds, (_, why) = time.monotonic() - job.began, self._despaired.pop(job.cell.name, (0.0, {}))
+        is_finished = job.process.returncode == 0 and self.folder.is_finished(job.cell)
+        if why and not is_finished:
+            self.folder.mark_pruned(job.cell, why)
         job.lock.close()
-        seconds = time.monotonic() - job.began
-        if job.process.returncode == 0 and self.folder.is_finished(job.cell):
+        if is_finished or why:
             self._done += 1
-            said = _figures(Run(self.folder.run_of(job.cell)))
-            self.say(f"{job.cell.name}: done in {seconds:.0f} s, {self._done} of {self._total}  {said}")
-            return
+            how = "done in" if is_finished else "ended early after"
+            said = _words(_figures(Run(self.folder.run_of(job.cell))) if is_finished else why)
+            self.say(f"{job.cell.name}: {how} {seconds:.0f} s, {self._done} of {self._total}  {said}")
+        else:
+            self._say_failure(job)
+        self.onlooker.sees_end_of(job.cell)
+
+    def _say_failure(self, job: _Job) -> None:
         self._failed.append(job.cell)
         output = self.folder.output_of(job.cell)
         lines = [line for line in output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
@@ -155,13 +207,17 @@ class SweepRunner:
             job.lock.close()
 
 
-def _figures(run: Run) -> str:
+def _figures(run: Run) -> dict[str, float]:
     """The first metrics of the test, or of the validation."""
     for split in ("test/", "val/"):
         found = {name: value for name, value in run.metrics.items() if name.startswith(split) and name.count("/") == 1}
         if found:
-            return "  ".join(f"{name} {value:.4g}" for name, value in list(found.items())[:SHOWN])
-    return ""
+            return dict(list(found.items())[:SHOWN])
+    return {}
+
+
+def _words(figures: dict[str, float]) -> str:
+    return "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 import csv
 import gzip
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from glob import glob
@@ -14,10 +15,14 @@ import yaml
 
 from polyformer.experiments.settings import flat
 
-__all__ = ["EXAMPLES", "Run", "find_runs"]
+__all__ = ["EXAMPLES", "PRUNED", "Run", "find_runs"]
 
 EXAMPLES = "test.jsonl.gz"
 """What a test leaves of each example: one line of JSON, in the order of the examples."""
+PRUNED = "pruned.json"
+"""Why a search ended a training early."""
+LATE = 0.1
+"""Share of a training that its last figures are means over."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,11 @@ class Run:
         return bool(self.results)
 
     @property
+    def is_pruned(self) -> bool:
+        """Whether a search ended it early."""
+        return not self.is_finished and (self.path / PRUNED).is_file()
+
+    @property
     def seed(self) -> int:
         """Its seed."""
         return int(self.settings.get("seed", 0))
@@ -91,8 +101,13 @@ class Run:
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """Its results, and of what was logged while it trained (`train/...`) the last value."""
-        last = {name: value for row in self.history for name, value in row.items() if name.startswith("train/")}
+        """Its results, and of what was logged while it trained (`train/...`) the last value.
+
+        Losses and accuracies of training are means over its last tenth, since a single record is of few examples.
+        """
+        trained = [row for row in self.history if any(name.startswith("train/") for name in row)]
+        last = {name: value for row in trained for name, value in row.items() if name.startswith("train/")}
+        last |= {name: late_mean(trained, name) for name in last if name.endswith(("loss", "accuracy"))}
         given = {name: value for name, value in self.results.get("metrics", {}).items() if isinstance(value, (int, float))}
         return {**last, **given}
 
@@ -105,26 +120,54 @@ class Run:
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
 
+    @property
+    def no_examples(self) -> str:
+        """What to do where there are none."""
+        file = self.path / EXAMPLES
+        return f"{file} is missing; write it: platform test --ckpt_path {self.path} --examples {file}"
 
-def find_runs(places: Sequence[str]) -> list[Run]:
+
+def find_runs(places: Sequence[str], online: Callable[[str], Run] | None = None) -> list[Run]:
     """The runs that paths, patterns and names in `runs/` mean, each once; a folder of runs means all in it.
 
     Args:
-        places: Such as `runs/first`, `first`, `runs/pos*`, or the folder of a sweep.
+        places: Such as `runs/first`, `first`, `runs/pos*`, the folder of a sweep, or on Weights & Biases
+            `entity/project/run`, also with `wandb:` before it.
+        online: Finds those that are not here.
 
     Raises:
         ValueError: If there is nothing at one of them.
     """
     found: dict[Path, Run] = {}
     for place in places:
+        remote = place.removeprefix("wandb:")
         paths = sorted(path for pattern in (place, str(Path("runs") / place)) for path in glob(pattern))
         folders = [folder for path in paths for folder in _run_folders(Path(path))]
-        if not folders:
+        if not folders and online is not None and re.fullmatch(r"[\w.-]+/[\w .-]+/[\w-]+", remote):
+            found[Path("wandb:", remote)] = online(remote)
+        elif not folders:
             there = sorted(folder.name for folder in Path("runs").glob("*") if folder.is_dir())
             names = f"; in runs/ there are {', '.join(there[:12])}" if there else ""
             raise ValueError(f"{place}: no run and no folder of runs{names}")
         found |= {folder.resolve(): Run(folder) for folder in folders}
     return list(found.values())
+
+
+def late_mean(rows: Sequence[dict[str, float]], name: str) -> float:
+    """A quantity over the records of the last tenth of the steps; each weighs as many steps as it is of.
+
+    >>> rows = [{"step": 80.0, "a": 9.0}, {"step": 95.0, "a": 1.0}, {"step": 100.0, "a": 3.0}]
+    >>> late_mean(rows, "a")
+    1.5
+    """
+    rows = [row for row in rows if name in row]
+    begins = [0.0, *(row["step"] for row in rows[:-1])]
+    late = [
+        (row[name], row["step"] - begin)
+        for row, begin in zip(rows, begins, strict=True)
+        if row["step"] > (1.0 - LATE) * rows[-1]["step"]
+    ]
+    return sum(value * size for value, size in late) / sum(size for _, size in late)
 
 
 def _run_folders(path: Path) -> list[Path]:

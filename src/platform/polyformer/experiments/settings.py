@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["differing", "flat", "in_words"]
+__all__ = ["differing", "flat", "identity", "in_words"]
 
 CLASS, ARGUMENTS = "class_path", "init_args"
 
@@ -51,10 +51,27 @@ def differing(several: Sequence[dict[str, Any]], ignored: Sequence[str] = ()) ->
         groups: dict[str, set[str]] = {}
         for settings in several:
             chosen = in_words([settings.get(name) for name in above])
-            groups.setdefault(chosen, set()).add(in_words(settings.get(key)) if key in settings else "absent")
+            groups.setdefault(chosen, set()).add(identity(settings.get(key)) if key in settings else "absent")
         if any(len(values) > 1 for values in groups.values()):
             found.append(key)
     return found
+
+
+def identity(value: Any) -> str:
+    """What is the same for values that mean the same: Weights & Biases keeps 0.0 as 0.
+
+    >>> identity([1.0, "a"]) == identity([1, "a"]), identity(1) == identity(True)
+    (True, False)
+    """
+    return json.dumps(_whole(value), ensure_ascii=False, sort_keys=True)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _whole(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_whole(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def in_words(value: Any) -> str:

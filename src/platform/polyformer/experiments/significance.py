@@ -1,13 +1,14 @@
 """Whether two runs differ by more than chance on the same test examples, and on which examples they differ most."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import sacrebleu
 
 from polyformer.experiments.rows import Row
-from polyformer.experiments.runs import EXAMPLES, Run
+from polyformer.experiments.runs import Run
 from polyformer.experiments.statistics import mcnemar, paired_bootstrap, sign_test, translation_bootstrap
 
 __all__ = ["Example", "Figure", "Verdict", "verdicts_of"]
@@ -99,30 +100,61 @@ def _verdict(first_name: str, second_name: str, first: Run, second: Run, shown: 
     names, seeds = (first_name, second_name), (first.seed, second.seed)
     for run in (first, second):
         if not run.examples:
-            file = run.path / EXAMPLES
-            said = f"{file} is missing; write it: platform test --ckpt_path {run.path} --examples {file}"
-            return Verdict(*names, seeds, refusal=said)
+            return Verdict(*names, seeds, refusal=run.no_examples)
     one, two = first.examples, second.examples
     if _identities(one) != _identities(two) or len({digest for run in (first, second) if (digest := _digest(run))}) > 1:
         return Verdict(*names, seeds, refusal=f"the test examples are not the same ({len(one):,} and {len(two):,} of them)")
     if len(one) < FEWEST:
         return Verdict(*names, seeds, refusal=f"{len(one)} test examples are too few; at least {FEWEST} are needed")
-    if "nats" in one[0]:
-        figures, distance = _documents(one, two), _loss_apart
-        method = "paired bootstrap over documents, sign test"
-    elif "correct" in one[0]:
-        figures, distance, method = _answers(one, two), _right_apart, "McNemar's test"
-    elif "bleu" in first.results.get("signatures", {}):
-        figures, distance = _translations(one, two, first.results["signatures"]["bleu"]), _chrf_apart
-        method = "paired bootstrap of sacreBLEU's"
-    else:
-        return Verdict(*names, seeds, refusal=f"there is no test for {first.task}")
-    return Verdict(*names, seeds, method, figures, _most(one, two, distance, shown))
+    signature, found = first.results.get("signatures", {}).get("bleu"), Verdict(*names, seeds, refusal="")
+    for part in dict.fromkeys(str(line.get("part", "")) for line in one):
+        places = [place for place, line in enumerate(one) if line.get("part", "") == part]
+        test = _test_for(one[places[0]], signature) if len(places) >= FEWEST else None
+        if test is not None:
+            own = _Pairs([one[place] for place in places], [two[place] for place in places], places)
+            found = _joined(found, part, test, own, shown)
+    return found if found.figures else Verdict(*names, seeds, refusal=f"there is no test for {first.task}")
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """What two runs made of the same examples, and the numbers of these."""
+
+    one: Lines
+    two: Lines
+    numbers: list[int]
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A test for one kind of examples."""
+
+    method: str
+    figures: Callable[[Lines, Lines], list[Figure]]
+    distance: Callable[[Any, Any], float]
+
+
+def _test_for(line: dict[str, Any], bleu: str | None) -> _Test | None:
+    if "nats" in line:
+        return _Test("paired bootstrap over documents, sign test", _documents, _loss_apart)
+    if "correct" in line:
+        return _Test("McNemar's test", _answers, _right_apart)
+    return None if bleu is None else _Test("paired bootstrap of sacreBLEU's", partial(_translations, bleu), _chrf_apart)
+
+
+def _joined(verdict: Verdict, part: str, test: _Test, pairs: _Pairs, shown: int) -> Verdict:
+    """A verdict with what a test says of one part of the examples."""
+    figures = test.figures(pairs.one, pairs.two)
+    named = [replace(one, what=f"{part}: {one.what}") for one in figures] if part else figures
+    method = ", ".join(dict.fromkeys([*filter(None, [verdict.method]), test.method]))
+    examples = [*verdict.examples, *_most(pairs, test.distance, shown)]
+    return replace(verdict, method=method, figures=[*verdict.figures, *named], examples=examples)
 
 
 def _identities(lines: Lines) -> list[Any]:
     """What tells test examples apart: what would have been right, or of running text how it begins and how long it is."""
-    return [line["reference"] if "reference" in line else (line["input"], line["bytes"]) for line in lines]
+    told = (line["reference"] if "reference" in line else (line["input"], line["bytes"]) for line in lines)
+    return [(line.get("part"), one) for line, one in zip(lines, told, strict=True)]
 
 
 def _digest(run: Run) -> str | None:
@@ -131,7 +163,7 @@ def _digest(run: Run) -> str | None:
     return digest
 
 
-def _translations(one: Lines, two: Lines, signature: str) -> list[Figure]:
+def _translations(signature: str, one: Lines, two: Lines) -> list[Figure]:
     parts = dict(part.split(":", 1) for part in signature.split("|"))
     metrics = {"BLEU": sacrebleu.BLEU(tokenize=parts.get("tok", "13a")), "chrF": sacrebleu.CHRF()}
     first, second = ([str(line["output"]) for line in lines] for lines in (one, two))
@@ -167,20 +199,20 @@ def _documents(one: Lines, two: Lines) -> list[Figure]:
     ]
 
 
-def _most(one: Lines, two: Lines, distance: Callable[[Any, Any], float], shown: int) -> list[Example]:
+def _most(pairs: _Pairs, distance: Callable[[Any, Any], float], shown: int) -> list[Example]:
     """The examples on which two runs are furthest apart, as many on one side as on the other where there are."""
     if not shown:
         return []
-    apart = [distance(first, second) for first, second in zip(one, two, strict=True)]
+    apart = [distance(first, second) for first, second in zip(pairs.one, pairs.two, strict=True)]
     order = sorted(range(len(apart)), key=lambda number: apart[number])
     half = shown // 2
     chosen = [number for number in order[:half] if apart[number] < 0]
     chosen += [number for number in reversed(order[-half:]) if apart[number] > 0]
     found = []
     for number in chosen:
-        first, second = one[number], two[number]
+        first, second = pairs.one[number], pairs.two[number]
         read, true = str(first.get("input", "")), str(first.get("reference", ""))
-        found.append(Example(number, read, true, _said(first), _said(second)))
+        found.append(Example(pairs.numbers[number], read, true, _said(first), _said(second)))
     return found
 
 

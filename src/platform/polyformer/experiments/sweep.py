@@ -3,20 +3,20 @@
 import hashlib
 import itertools
 import json
-import math
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from polyformer.experiments.ranges import Choices, drawn_from, range_of
 from polyformer.experiments.settings import in_words
 
-__all__ = ["Cell", "Range", "Sweep", "seeds_of", "sweep_of"]
+__all__ = ["BUDGETS", "Cell", "Search", "Sweep", "seeds_of", "sweep_of"]
 
-KEYS = ("name", "config", "fixed", "vary", "cells", "random", "seeds", "budget", "parallel")
+KEYS = ("name", "config", "fixed", "vary", "offered", "cells", "random", "search", "seeds", "budget", "parallel")
 LONGEST_NAME = 120
-BUDGETS = ("steps", "tokens", "seconds")
+BUDGETS = ("steps", "tokens", "seconds", "minutes")
 
 Settings = dict[str, Any]
 
@@ -40,38 +40,39 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Range:
-    """Numbers that are drawn from.
+class Search:
+    """Settings that are chosen by what earlier ones came to.
 
     Args:
-        low: The least.
-        high: The most.
-        scale: "linear", or "log" for what matters by its magnitude, such as learning rates.
-        whole: Whether only whole numbers are drawn.
+        ranges: Key -> what its values are chosen from.
+        trials: How many trainings there are, those that are ended early among them.
+        seed: Decides what is tried.
+        metric: Of the validation, what is to be made better; None: what checkpoints are judged by.
+        sampler: "tpe", which learns from trial to trial (Bergstra et al. 2011), or "random".
+        prune_after: From so many finished trials on, a training is ended early whose metric so far is worse than the median
+            of theirs at the same step (Golovin et al. 2017, section 3.2.2); None: never.
 
     Raises:
-        ValueError: If there is nothing between the two, or a logarithm of what has none.
+        ValueError: For values that make no sense.
     """
 
-    low: float
-    high: float
-    scale: str = "linear"
-    whole: bool = False
+    ranges: dict[str, Choices]
+    trials: int
+    seed: int = 0
+    metric: str | None = None
+    sampler: str = "tpe"
+    prune_after: int | None = 5
 
     def __post_init__(self) -> None:
-        if not self.low < self.high:
-            raise ValueError(f"`low` must be below `high`, but they are {self.low:g} and {self.high:g}")
-        if self.scale not in ("linear", "log"):
-            raise ValueError(f"`scale` must be linear or log, but is {self.scale}")
-        if self.scale == "log" and self.low <= 0:
-            raise ValueError(f"`low` must be above 0 where `scale` is log, but is {self.low:g}")
-
-    def draw(self, chance: random.Random) -> float | int:
-        """A number, each as likely as any other on the scale; of four digits."""
-        low, high = (math.log(self.low), math.log(self.high)) if self.scale == "log" else (self.low, self.high)
-        value = chance.uniform(low, high)
-        value = math.exp(value) if self.scale == "log" else value
-        return round(value) if self.whole else float(f"{value:.4g}")
+        if not self.ranges:
+            raise ValueError("`search.from` must name the keys to search over, each with a range or a list")
+        for name, least in (("trials", 1), ("prune_after", 1)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ValueError(f"`search.{name}` must be at least {least}, but is {value}")
+        if self.sampler not in ("tpe", "random"):
+            raise ValueError(f"`search.sampler` must be tpe or random, but is {self.sampler}")
+        if self.metric is not None and not self.metric.startswith("val/"):
+            raise ValueError(f"`search.metric` must be one of the validation, such as val/loss, but is {self.metric}")
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,10 @@ class Sweep:
         seeds: Of the runs of each setting.
         budget: "steps", "tokens" or "seconds" -> how much every cell may have; at most one.
         parallel: How many trainings run at once.
+        search: What else chooses settings, one after another; then nothing above does.
+
+    Raises:
+        ValueError: If settings are both listed and searched for.
     """
 
     name: str
@@ -97,10 +102,15 @@ class Sweep:
     axes: tuple[tuple[tuple[str, Settings], ...], ...] = ()
     random_count: int = 0
     random_seed: int = 0
-    ranges: dict[str, Range | list[Any]] = field(default_factory=dict)
+    ranges: dict[str, Choices] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     budget: dict[str, float] = field(default_factory=dict)
     parallel: int = 1
+    search: Search | None = None
+
+    def __post_init__(self) -> None:
+        if self.search is not None and (self.axes or self.random_count or self.seeds):
+            raise ValueError("`search` chooses the settings of each training: leave `vary`, `cells`, `random` and `seeds` out")
 
     @property
     def cells(self) -> list[Cell]:
@@ -117,12 +127,35 @@ class Sweep:
                     found[name] = Cell(name, _joined({"config": list(self.config)}, own))
         return list(found.values())
 
+    def cell_with(self, name: str, settings: Settings) -> Cell:
+        """A training of the base with some settings."""
+        return Cell(name, _joined({"config": list(self.config)}, [self.fixed, settings]))
+
+    def with_more(self, more: dict[str, Settings]) -> "Sweep":
+        """The sweep with more settings for the cells that have certain choices.
+
+        Args:
+            more: The name of a choice, such as `translation` in the axis `task`, -> settings.
+
+        Raises:
+            ValueError: If there is no such choice.
+        """
+        known = [name.rpartition("=")[2] for axis in self.axes for name, _ in axis]
+        for choice in more:
+            if choice not in known:
+                raise ValueError(f"there is no choice `{choice}`; there are {', '.join(known) or 'none'}")
+        axes = [
+            tuple((name, {**settings, **more.get(name.rpartition("=")[2], {})}) for name, settings in axis)
+            for axis in self.axes
+        ]
+        return replace(self, axes=tuple(axes))
+
     def _draws(self) -> Iterator[tuple[list[str], Settings]]:
         if not self.random_count:
             yield [], {}
         for number in range(self.random_count):
             chance = random.Random(f"{self.random_seed}/{number}")
-            yield [f"draw={number}"], {key: _drawn(kind, chance) for key, kind in self.ranges.items()}
+            yield [f"draw={number}"], {key: drawn_from(kind, chance) for key, kind in self.ranges.items()}
 
 
 def sweep_of(content: Settings, name: str, where: str) -> Sweep:
@@ -140,15 +173,16 @@ def sweep_of(content: Settings, name: str, where: str) -> Sweep:
     if unknown:
         raise ValueError(f"{where}: unknown key `{unknown[0]}`; there are {', '.join(KEYS)}")
     try:
-        axes = [_axis(key, choices) for key, choices in (content.get("vary") or {}).items()]
+        axes = [_axis(key, choices) for key, choices in _chosen(content).items()]
         cells = content.get("cells") or []
         named = cells.items() if isinstance(cells, dict) else ((_named(cell), cell) for cell in cells)
         axes += [tuple((str(name), dict(settings or {})) for name, settings in named)] if cells else []
         drawn = content.get("random") or {}
-        ranges = {key: _range(kind) for key, kind in (drawn.get("from") or {}).items()}
+        ranges = {key: range_of(kind) for key, kind in (drawn.get("from") or {}).items()}
         budget = {str(kind): float(value) for kind, value in (content.get("budget") or {}).items()}
         if len(budget) > 1 or any(kind not in BUDGETS for kind in budget):
             raise ValueError(f"`budget` must be one of {', '.join(BUDGETS)}, but is {', '.join(budget)}")
+        budget = {"seconds": 60.0 * budget["minutes"]} if "minutes" in budget else budget
         config = content.get("config") or []
         return Sweep(
             name=str(content.get("name") or name),
@@ -161,6 +195,7 @@ def sweep_of(content: Settings, name: str, where: str) -> Sweep:
             seeds=seeds_of(content.get("seeds")),
             budget=budget,
             parallel=int(content.get("parallel", 1)),
+            search=_search(content.get("search")),
         )
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{where}: {error}") from None
@@ -188,6 +223,33 @@ def _axis(key: str, choices: Any) -> tuple[tuple[str, Settings], ...]:
     return tuple((_named({key: value}), {key: value}) for value in choices)
 
 
+def _chosen(content: Settings) -> dict[str, Any]:
+    """What is varied: where the values of a key are names of choices, of those under `vary` and `offered`, these choices."""
+    offered: dict[str, Any] = content.get("offered") or {}
+    found: dict[str, Any] = {}
+    for key, choices in (content.get("vary") or {}).items():
+        known = offered.get(key)
+        if known is None or isinstance(choices, dict):
+            found[key] = choices
+            continue
+        unknown = [name for name in choices if name not in known]
+        if unknown:
+            raise ValueError(f"`vary.{key}` has {unknown[0]}, but `offered.{key}` has {', '.join(known)}")
+        found[key] = {name: known[name] for name in choices}
+    return found
+
+
+def _search(given: Settings | None) -> Search | None:
+    if given is None:
+        return None
+    told = {name: value for name, value in given.items() if name != "from"}
+    unknown = [name for name in told if name not in Search.__dataclass_fields__ or name == "ranges"]
+    if unknown or "trials" not in told:
+        said = f"has no key `{unknown[0]}`" if unknown else "needs `trials`, how many trainings there are"
+        raise ValueError(f"`search` {said}; there are from, trials, seed, metric, sampler, prune_after")
+    return Search({key: range_of(kind) for key, kind in (given.get("from") or {}).items()}, **told)
+
+
 def _joined(base: Settings, several: Sequence[Settings]) -> Settings:
     """Settings laid over each other; config files add up, as on the command line of `fit`."""
     found = dict(base)
@@ -196,19 +258,6 @@ def _joined(base: Settings, several: Sequence[Settings]) -> Settings:
         config = [*found["config"], *([files] if isinstance(files, str) else files)]
         found = {**found, **settings, "config": config}
     return found
-
-
-def _drawn(kind: Range | list[Any], chance: random.Random) -> Any:
-    return kind.draw(chance) if isinstance(kind, Range) else chance.choice(kind)
-
-
-def _range(kind: Any) -> Range | list[Any]:
-    if isinstance(kind, list):
-        return kind
-    unknown = set(kind) - {"low", "high", "scale", "whole"}
-    if unknown:
-        raise ValueError(f"a range has `low`, `high`, `scale` and `whole`, but not `{sorted(unknown)[0]}`")
-    return Range(float(kind["low"]), float(kind["high"]), kind.get("scale", "linear"), bool(kind.get("whole", False)))
 
 
 def _named(settings: Settings) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
+from polyformer.experiments.runs import PRUNED
 from polyformer.experiments.sweep import Cell
+from polyformer.plain import to_json
 
 __all__ = ["SweepFolder"]
 
@@ -38,6 +40,18 @@ class SweepFolder:
     def is_finished(self, cell: Cell) -> bool:
         """Whether its results are there."""
         return (self.run_of(cell) / "results.json").is_file()
+
+    def is_over(self, cell: Cell) -> bool:
+        """Whether it is finished, or was ended early for good."""
+        return self.is_finished(cell) or (self.run_of(cell) / PRUNED).is_file()
+
+    def mark_pruned(self, cell: Cell, why: dict[str, float]) -> None:
+        """Writes down in the run folder that a search ended the training early, and why."""
+        run = self.run_of(cell)
+        run.mkdir(exist_ok=True)
+        temporary = run / f".{PRUNED}"
+        temporary.write_text(to_json(why, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(run / PRUNED)
 
     def words_for(self, cell: Cell) -> list[str]:
         """The words of `platform` that begin a cell, or go on with it."""

@@ -14,9 +14,10 @@ from torch.nn import functional as F
 
 from polyformer.nn.dropout import dropout
 from polyformer.nn.mask import Mask
+from polyformer.nn.pieces import attention_in_pieces, hide
 from polyformer.nn.position import Position
 
-__all__ = ["Where", "attend", "attend_by_hand", "is_recording", "recorded_weights"]
+__all__ = ["Where", "attend", "attend_by_hand", "is_recording", "recorded_weights", "spread"]
 
 _recorder: ContextVar[list[Tensor] | None] = ContextVar("recorder", default=None)
 
@@ -33,8 +34,8 @@ def recorded_weights() -> Iterator[list[Tensor]]:
 
 
 def is_recording() -> bool:
-    """Whether attention weights are wanted, which only attention over all pairs has."""
-    return _recorder.get() is not None
+    """Whether attention weights are wanted, which only attention over all pairs has; never in a step that is compiled."""
+    return not torch.compiler.is_compiling() and _recorder.get() is not None
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,11 @@ def attend(
     Returns:
         (B, H, L, K).
     """
-    slow_dropout = dropout_probability > 0.0 and q.device.type == "cpu"
-    if slow_dropout or is_recording() or (position is not None and position.adds_values):
+    if is_recording() or (position is not None and position.adds_values):
         return attend_by_hand(q, k, v, where, position, dropout_probability)
     bias = None if position is None else position.bias(q, k, where.q_at, where.k_at)
+    if _has_no_kernel(q, bias, dropout_probability):
+        return _attend_in_pieces(q, k, v, where, bias, dropout_probability)
     mask, plain_causal = None, False
     if bias is None and where.mask.is_plain_causal(where.q_at, where.k_at):
         plain_causal = True
@@ -94,9 +96,7 @@ def attend_by_hand(
 ) -> Tensor:
     """:func:`attend` spelled out: the reference it is tested against, and the path that can drop or record weights."""
     bias = None if position is None else position.bias(q, k, where.q_at, where.k_at)
-    groups = q.shape[1] // k.shape[1]
-    if groups > 1:
-        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)  # (B, H, S, K)
+    k, v = spread(k, q), spread(v, q)
     logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)  # (B, H, L, S)
     if bias is not None:
         logits = logits + bias
@@ -115,13 +115,29 @@ def attend_by_hand(
     return mixed
 
 
-def _masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
-    """Softmax over visible keys; a row that sees none gives zeros.
+def _has_no_kernel(q: Tensor, bias: Tensor | None, dropout_probability: float) -> bool:
+    """Whether torch would write out all weights, and keep them, for dropout or for the gradient of a bias."""
+    if q.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return dropout_probability > 0.0 or (bias is not None and bias.requires_grad)
 
-    The mask is added, which costs one pass forward and none backward. It is far below every logit but finite, so that a
-    row that sees nothing is free of NaN until it is set to zero.
-    """
-    hidden = torch.zeros_like(visible, dtype=logits.dtype).masked_fill_(~visible, torch.finfo(logits.dtype).min / 2)
+
+def _attend_in_pieces(q: Tensor, k: Tensor, v: Tensor, where: Where, bias: Tensor | None, dropout_probability: float) -> Tensor:
+    """:func:`attend` where a CPU has no fused kernel."""
+    mask = where.mask
+    visible = None if mask.sees_all(where.q_at, where.k_at) else mask.dense(where.q_at, where.k_at)
+    is_causal = mask.causal and where.q_at is where.k_at and where.q_at.dim() == 1 and q.shape[2] == k.shape[2]
+    return attention_in_pieces(q, spread(k, q), spread(v, q), bias, visible, is_causal, dropout_probability)
+
+
+def spread(shared: Tensor, q: Tensor) -> Tensor:
+    """Keys or values (B, G, S, K) for each query head, (B, H, S, K)."""
+    groups = q.shape[1] // shared.shape[1]
+    return shared if groups == 1 else shared.repeat_interleave(groups, dim=1)
+
+
+def _masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
+    """Softmax over visible keys; a row that sees none gives zeros. The mask is added: one pass forward and none backward."""
+    hidden, sighted = hide(visible, logits.dtype)
     weights = (logits + hidden).softmax(dim=-1)
-    sighted = visible.any(dim=-1, keepdim=True)
-    return weights if bool(sighted.all()) else weights * sighted
+    return weights if sighted is None else weights * sighted

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Dropout", "dropout", "dropout_add", "relu_dropout"]
+__all__ = ["Dropout", "dropout", "dropout_add", "keep_mask", "relu_dropout"]
 
 STEPS = 1 << 16
 
@@ -46,6 +46,14 @@ def relu_dropout(x: Tensor, probability: float) -> Tensor:
     return activated
 
 
+def keep_mask(like: Tensor, probability: float) -> tuple[Tensor, float]:
+    """Which elements stay, as bool, and what they are multiplied by, on a CPU."""
+    dropped = min(round(probability * STEPS), STEPS - 1)
+    words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+    lanes = words.view(torch.int16)[: like.numel()].view(like.shape)
+    return lanes >= dropped - STEPS // 2, STEPS / (STEPS - dropped)
+
+
 class Dropout(nn.Module):
     """:func:`dropout` while training, the identity otherwise.
 
@@ -75,18 +83,10 @@ def _counts_bits(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def _keep_mask(like: Tensor, probability: float) -> tuple[Tensor, float]:
-    """(mask of 0/1 bytes as bool, scale): which elements stay, and what they are multiplied by."""
-    dropped = min(round(probability * STEPS), STEPS - 1)
-    words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    lanes = words.view(torch.int16)[: like.numel()].view(like.shape)
-    return lanes >= dropped - STEPS // 2, STEPS / (STEPS - dropped)
-
-
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, probability: float) -> Tensor:  # type: ignore[no-untyped-def]
-        keep, ctx.scale = _keep_mask(x, probability)
+        keep, ctx.scale = keep_mask(x, probability)
         ctx.save_for_backward(keep)
         return torch.mul(x, keep.to(x.dtype)).mul_(ctx.scale)
 
@@ -99,7 +99,7 @@ class _Dropout(torch.autograd.Function):
 class _DropoutAdd(torch.autograd.Function):
     @staticmethod
     def forward(ctx, residual: Tensor, x: Tensor, probability: float) -> Tensor:  # type: ignore[no-untyped-def]
-        keep, ctx.scale = _keep_mask(x, probability)
+        keep, ctx.scale = keep_mask(x, probability)
         ctx.save_for_backward(keep)
         ctx.dtype = x.dtype
         return torch.addcmul(residual, x.to(residual.dtype), keep.to(residual.dtype), value=ctx.scale)
@@ -120,7 +120,7 @@ class _ReluDropout(torch.autograd.Function):
         ctx.scale = 1.0
         x.clamp_(min=0)
         if probability:
-            keep, ctx.scale = _keep_mask(x, probability)
+            keep, ctx.scale = keep_mask(x, probability)
             x.mul_(keep.to(x.dtype)).mul_(ctx.scale)
         ctx.save_for_backward(x)
         return x

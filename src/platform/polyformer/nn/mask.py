@@ -12,7 +12,7 @@ from torch import Tensor
 __all__ = ["Mask", "Pattern"]
 
 Pattern = Callable[[Tensor, Tensor], Tensor]
-"""Indices of queries (..., L) and of keys (..., S) -> (..., L, S) bool, True where the query is to see the key."""
+"""Indices of queries and of keys, whose shapes broadcast -> bool, True where the query is to see the key."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,17 @@ class Mask:
 
     def pairs(self, q_at: Tensor, k_at: Tensor) -> Tensor:
         """What indices alone decide, whatever is padded or packed: (..., L) and (..., S) -> (..., L or 1, S) bool."""
-        seen = torch.ones_like(k_at, dtype=torch.bool).unsqueeze(-2)  # (..., 1, S)
+        return self.sees(q_at.unsqueeze(-1), k_at.unsqueeze(-2))
+
+    def sees(self, q_at: Tensor, k_at: Tensor) -> Tensor:
+        """As :meth:`pairs`, for indices of queries and of keys whose shapes broadcast -> bool."""
+        seen = torch.ones_like(k_at, dtype=torch.bool)
         if self.window is not None:
-            seen = (k_at.unsqueeze(-2) - q_at.unsqueeze(-1)).abs() < self.window  # (..., L, S)
+            seen = (k_at - q_at).abs() < self.window
         if self.pattern is not None:
             linked = self.pattern(q_at, k_at)
             seen = linked if self.window is None else seen | linked
-        return seen & (k_at.unsqueeze(-2) <= q_at.unsqueeze(-1)) if self.causal else seen
+        return seen & (k_at <= q_at) if self.causal else seen
 
     def dense(self, q_at: Tensor, k_at: Tensor) -> Tensor:
         """The mask as a tensor.

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from polyformer.training.build import load_task
     from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoint, read_checkpoint
     from polyformer.training.contract import Answer, LineError, Loss
-    from polyformer.training.losses import TokenLoss, linear_cross_entropy, perplexity, sequence_loss
+    from polyformer.training.losses import TokenLoss, linear_cross_entropy, perplexity, sequence_loss, token_losses
     from polyformer.training.memory import keep_freed_memory, peak_memory
+    from polyformer.training.metrics import answer_metrics, find_spans
     from polyformer.training.optimizers import FusedAdamW, MuonAdamW
     from polyformer.training.progress import Meter, describe, log
     from polyformer.training.recipe import Averaging, OptimizerFactory, Recipe, parameter_groups
@@ -57,8 +58,10 @@ __all__ = [
     "Task",
     "TokenLoss",
     "WarmupStableDecay",
+    "answer_metrics",
     "describe",
     "find_checkpoint",
+    "find_spans",
     "keep_freed_memory",
     "linear_cross_entropy",
     "load_task",
@@ -69,6 +72,7 @@ __all__ = [
     "perplexity",
     "read_checkpoint",
     "sequence_loss",
+    "token_losses",
 ]
 
 MODULES = {
@@ -85,10 +89,15 @@ MODULES = {
         "linear_cross_entropy",
         "perplexity",
         "sequence_loss",
+        "token_losses",
     ),
     "memory": (
         "keep_freed_memory",
         "peak_memory",
+    ),
+    "metrics": (
+        "answer_metrics",
+        "find_spans",
     ),
     "optimizers": (
         "FusedAdamW",

@@ -11,18 +11,34 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor
 
+from polyformer.plain import whole_file
+
 __all__ = ["CheckpointMean", "MovingMean", "StepMean"]
 
 
 class _InPlaceOfWeights(WeightAveraging):
     """The mean stands in for the weights until a validation is over, its samples included, and in what is saved."""
 
+    _stands_in = False
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_validation_epoch_start(trainer, pl_module)
+        self._stands_in = self._average_model is not None
+
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Nothing yet: the task shows what it writes after this."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._average_model is not None:
+        self._give_back(pl_module)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Gives the weights back that a validation was about to: what is saved after this is as ever."""
+        self._give_back(pl_module)
+
+    def _give_back(self, pl_module: LightningModule) -> None:
+        if self._stands_in:
             self._swap_models(pl_module)
+            self._stands_in = False
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Nothing: the last checkpoint, which is saved after this, holds weights and mean."""
@@ -36,10 +52,7 @@ class MovingMean(_InPlaceOfWeights):
     """
 
     def __init__(self, decay: float) -> None:
-        def average(mean: Tensor, now: Tensor, _: Any) -> Tensor:
-            return torch.lerp(mean, now, 1.0 - decay) if mean.is_floating_point() else now
-
-        super().__init__(use_buffers=False, avg_fn=average)
+        super().__init__(use_buffers=False, avg_fn=lambda mean, now, _: towards(mean, now, 1.0 - decay))
 
 
 class StepMean(_InPlaceOfWeights):
@@ -50,7 +63,7 @@ class StepMean(_InPlaceOfWeights):
     """
 
     def __init__(self, first: int) -> None:
-        super().__init__(use_buffers=False)
+        super().__init__(use_buffers=False, avg_fn=lambda mean, now, count: towards(mean, now, 1.0 / (int(count) + 1)))
         self.first = first
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *rest: Any) -> None:
@@ -58,6 +71,11 @@ class StepMean(_InPlaceOfWeights):
         if self._latest_update_step < trainer.global_step <= self.first:
             self._average_model.n_averaged.zero_()  # so that the mean becomes the weights of this step
         super().on_train_batch_end(trainer, pl_module, *rest)
+
+
+def towards(mean: Tensor, now: Tensor, share: float) -> Tensor:
+    """A mean moved towards the weights of now; float32, as it is from the start, where weights are in half precision."""
+    return torch.lerp(mean, now.to(mean.dtype), share) if mean.is_floating_point() else now
 
 
 class CheckpointMean(Callback):
@@ -87,16 +105,17 @@ class CheckpointMean(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         metrics: dict[str, float] = cast(Any, pl_module).metrics
-        if trainer.state.fn != "fit" or self.monitor not in metrics:
+        if trainer.state.fn != "fit" or trainer.fast_dev_run or self.monitor not in metrics:  # type: ignore[attr-defined]
             return
         entry = (self.sign * metrics[self.monitor], trainer.global_step)
         order = sorted([*self.kept, entry], key=lambda kept: -kept[1] if self.kind == "last" else kept)
         dropped, self.kept = order[self.count :], order[: self.count]
+        whole = trainer.strategy.lightning_module_state_dict() if entry in self.kept else {}  # of all ranks' shards
         if not trainer.is_global_zero:
             return
-        if entry in self.kept:
-            weights = {name: value.detach().cpu() for name, value in pl_module.state_dict().items()}
-            torch.save(weights, self._file(entry[1]))
+        if whole:
+            with whole_file(self._file(entry[1]), "wb") as file:
+                torch.save({name: value.detach().cpu() for name, value in whole.items()}, file)
         for _, step in dropped:
             self._file(step).unlink(missing_ok=True)
 

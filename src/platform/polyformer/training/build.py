@@ -74,7 +74,8 @@ def task_class(name: str) -> type[Task]:
     tasks = find_tasks()
     found = tasks.get(name) or {f"{kind.__module__}.{kind.__name__}": kind for kind in tasks.values()}.get(name)
     if found is None:
-        raise ValueError(f"`task` is {name}, but there is no such task{nearest(name, tasks)}; `platform tasks` lists them")
+        missing = f"`task` is {name}, but there is no such task{nearest(name, tasks)}; `platform tasks` lists them"
+        raise ValueError(f"{missing}{tasks.warning}")
     return found
 
 
@@ -228,7 +229,8 @@ def check_classes(settings: dict[str, Any], where: str) -> None:
     Raises:
         ValueError: Naming what was found.
     """
-    allowed = {kind.__module__ for kind in find_tasks().values()}
+    tasks = find_tasks()
+    allowed = {kind.__module__ for kind in tasks.values()}
     for key in ("task", "data"):
         if not isinstance(settings.get(key), dict) or "class_path" not in settings[key]:
             raise ValueError(f"{where}: refused, since its `{key}` is not a class with its options")
@@ -241,7 +243,7 @@ def check_classes(settings: dict[str, Any], where: str) -> None:
         if is_class and not _is_ours(value, allowed):
             raise ValueError(
                 f"{where}: refused, since it names `{value}`, which is neither a class of Polyformer's nor in the `tasks/` "
-                "folder here"
+                f"folder here{tasks.warning}"
             )
     for key, value in _strings(settings["model"]):
         if key not in ("class_path", "init_from") and "." in value and all(part.isidentifier() for part in value.split(".")):

@@ -1,7 +1,9 @@
-"""Checkpoints: one file each, never half written, never a pickle of a stranger's classes."""
+"""Checkpoints: one file each, never half written, read only if undamaged, never a pickle of a stranger's classes."""
 
+import logging
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -10,24 +12,20 @@ import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-__all__ = ["AtomicCheckpointIO", "Checkpoints", "find_checkpoint", "read_checkpoint"]
+from polyformer.plain import whole_file
+
+__all__ = ["AtomicCheckpointIO", "Checkpoints", "find_checkpoint", "newest_checkpoint", "read_checkpoint"]
+
+log = logging.getLogger("polyformer")
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes under a temporary name, then renames: a killed process leaves the old file or the new one, never half."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            with temporary.open("wb") as file:
-                torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(Path(path), "wb") as file:
+            torch.save(checkpoint, file)
 
 
 def find_checkpoint(place: str, prefer: str = "best") -> Path:
@@ -52,10 +50,17 @@ def find_checkpoint(place: str, prefer: str = "best") -> Path:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """A checkpoint's content; only tensors and plain types are read.
 
+    Its checksums are compared first, which torch does not: a flipped bit in a weight would go unnoticed.
+
     Raises:
         ValueError: If the file is damaged, holds other objects, or is no checkpoint of Polyformer.
     """
     try:
+        if zipfile.is_zipfile(path):  # of anything else torch says what is wrong
+            with zipfile.ZipFile(path) as file:
+                damaged = file.testzip()
+            if damaged is not None:
+                raise ValueError(f"damaged, the checksum of {damaged} is another")
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises a different class for every kind of damage
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -65,8 +70,36 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return content
 
 
+def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The checkpoint that training goes on from: `last.ckpt`, or the newest other one where that is damaged or missing.
+
+    Returns:
+        Where it is and what it holds; None where there is no checkpoint at all.
+
+    Raises:
+        ValueError: If all are damaged.
+    """
+    last, problem, found = folder / "last.ckpt", "", None
+    for path in [last, *sorted(set(folder.glob("*.ckpt")) - {last})]:
+        try:
+            content = read_checkpoint(path) if path.is_file() else {}
+        except ValueError as error:
+            problem, content = problem or str(error), {}
+        if "optimizer_states" in content and (found is None or content["global_step"] > found[1]["global_step"]):
+            found = path, content
+        if found is not None and found[0] == last:
+            return found
+    if found is not None:
+        log.warning("%s; going on from %s, step %d", problem or f"{last} is missing", found[0].name, found[1]["global_step"])
+    elif problem:
+        raise ValueError(problem)
+    return found
+
+
 class Checkpoints(Callback):
     """Writes `last.ckpt` after every validation, and links it as `best.ckpt` when it is the best so far.
+
+    What was `last.ckpt` before is kept as `previous.ckpt`: damage to a file is damage to all its links.
 
     Args:
         folder: Where the files go.
@@ -99,14 +132,28 @@ class Checkpoints(Callback):
         self.validated_step, self.best_metrics = state_dict["validated_step"], state_dict["best_metrics"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Makes files and ranking agree: a run may have died between writing `last.ckpt` and the rest, or lost its best."""
         self._saved_step = trainer.global_step  # what a resumed run begins with is saved
+        if trainer.ckpt_path is None:
+            return
+        if self.best is not None and self.best[1] != trainer.global_step and not _is_sound(self.folder / "best.ckpt"):
+            log.warning("best.ckpt is damaged or missing: the best validation from now on takes its place")
+            self.ranking = []
+        if trainer.is_global_zero:
+            self._link_ranked(Path(trainer.ckpt_path), trainer.global_step)
+            self._unlink_unranked()
+
+    def lacks_validation(self, trainer: Trainer) -> bool:
+        """Whether a resumed run was saved after a step and before the validation that comes after it."""
+        batches, every = trainer.global_step * trainer.accumulate_grad_batches, trainer.val_check_batch
+        return bool(batches and every and batches % every == 0) and self.validated_step != trainer.global_step
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         step = trainer.global_step
         if step == trainer.max_steps:
             trainer.should_stop = True  # makes lightning validate after the last step, wherever the interval falls
-        if self.save_every and step % self.save_every == 0 and step != self._saved_step and step:
-            self._save(trainer, [])
+        elif self.save_every and step % self.save_every == 0 and step:
+            self.save(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Ranks the weights just validated, and saves.
@@ -119,12 +166,12 @@ class Checkpoints(Callback):
         metrics: dict[str, float] = cast(Any, pl_module).metrics
         if self.monitor not in metrics:
             raise ValueError(f"`training.monitor` is {self.monitor}, but the metrics are {', '.join(sorted(metrics))}")
-        step, before = trainer.global_step, list(self.ranking)
+        step = trainer.global_step
         self.validated_step = step
-        self.ranking = sorted([*before, (metrics[self.monitor], step)], key=self._order)[: self.keep]
+        self.ranking = sorted([*self.ranking, (metrics[self.monitor], step)], key=self._order)[: self.keep]
         if self.best is not None and self.best[1] == step:
             self.best_metrics, self.draw_best = metrics, cast(Any, pl_module).draw
-        self._save(trainer, before)
+        self._save(trainer)
 
     def is_better(self, value: float) -> bool:
         """Whether a value beats the best so far."""
@@ -132,35 +179,57 @@ class Checkpoints(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves the end of a training that has no validation."""
+        self.save(trainer)
+
+    def save(self, trainer: Trainer) -> None:
+        """Writes `last.ckpt` unless the present step has been saved; all ranks must call it."""
         if self._saved_step != trainer.global_step and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self._save(trainer, [])
+            self._save(trainer)
 
     def _order(self, entry: tuple[float, int]) -> tuple[float, int]:
         value, step = entry
         signed = value if self.mode == "min" else -value
         return (signed if signed == signed else float("inf"), step)
 
-    def _save(self, trainer: Trainer, before: list[tuple[float, int]]) -> None:
+    def _save(self, trainer: Trainer) -> None:
         last, step = self.folder / "last.ckpt", trainer.global_step
-        self._saved_step = step
+        if trainer.is_global_zero and last.exists():
+            _link(last, self.folder / "previous.ckpt")
         trainer.save_checkpoint(last)
-        if not trainer.is_global_zero or not any(entry[1] == step for entry in self.ranking) or self.validated_step != step:
-            return
+        self._saved_step = step
+        if trainer.is_global_zero and self.validated_step == step:
+            self._link_ranked(last, step)
+            self._unlink_unranked()
+
+    def _link_ranked(self, source: Path, step: int) -> None:
+        """Links the checkpoint of a step under the names that its rank gives it."""
         if self.best is not None and self.best[1] == step:
-            _link(last, self.folder / "best.ckpt")
-        if self.keep > 1:
-            _link(last, self.folder / f"step-{step}.ckpt")
-            for _, old in before:
-                if all(entry[1] != old for entry in self.ranking):
-                    (self.folder / f"step-{old}.ckpt").unlink(missing_ok=True)
+            _link(source, self.folder / "best.ckpt")
+        if self.keep > 1 and any(ranked == step for _, ranked in self.ranking):
+            _link(source, self.folder / f"step-{step}.ckpt")
+
+    def _unlink_unranked(self) -> None:
+        ranked = {f"step-{step}.ckpt" for _, step in self.ranking}
+        for path in self.folder.glob("step-*.ckpt"):
+            if path.name not in ranked:
+                path.unlink()
+
+
+def _is_sound(path: Path) -> bool:
+    """Whether a checkpoint is there and can be read."""
+    try:
+        return bool(read_checkpoint(path))
+    except ValueError:
+        return False
 
 
 def _link(source: Path, target: Path) -> None:
     """Makes ``target`` the same file as ``source``, at once."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary = target.with_name(f".{target.name}.part")
     temporary.unlink(missing_ok=True)
     try:
         os.link(source, temporary)
     except OSError:  # a file system without hard links
         shutil.copyfile(source, temporary)
     temporary.replace(target)
+    temporary.unlink(missing_ok=True)  # which is still there where both were the same file

@@ -5,7 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Answer", "LineError", "Loss"]
+__all__ = ["Answer", "LineError", "Loss", "shortened"]
+
+KEPT_CHARACTERS = 400
+"""Of each input, in what a test leaves of its examples."""
 
 
 @dataclass(frozen=True)
@@ -47,3 +50,12 @@ class LineError(ValueError):
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
         self.line = line
+
+
+def shortened(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of :meth:`Task.example_rows` with the beginnings of their inputs.
+
+    >>> [len(row["input"]) for row in shortened([{"input": "a" * 999, "output": "b"}])]
+    [400]
+    """
+    return [{**row, "input": row["input"][:KEPT_CHARACTERS]} for row in rows]

@@ -4,18 +4,36 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
 from polyformer.training.task import Task
 
-__all__ = ["find_tasks", "local_files"]
+__all__ = ["Tasks", "find_tasks", "local_files"]
 
 BUNDLED = "polyformer.tasks"
 
 
-def find_tasks() -> dict[str, type[Task]]:
-    """Every task by its class name, the user's own last.
+class Tasks(dict[str, type[Task]]):
+    """Tasks by their class names.
+
+    Attributes:
+        broken: A line for each file that could not be imported.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken: list[str] = []
+
+    @property
+    def warning(self) -> str:
+        """The end of a message about a task that is missing: it may be in a file that is broken."""
+        return "".join(f"; {line}" for line in self.broken)
+
+
+def find_tasks() -> Tasks:
+    """Every task by its class name, the user's own last; files of the user's that cannot be imported stop nothing.
 
     Raises:
         ValueError: If two tasks have one name.
@@ -23,8 +41,13 @@ def find_tasks() -> dict[str, type[Task]]:
     bundled = importlib.import_module(BUNDLED)
     names = [f"{BUNDLED}.{module.name}" for module in pkgutil.iter_modules(bundled.__path__)]
     modules = [importlib.import_module(name) for name in names]
-    found: dict[str, type[Task]] = {}
-    for module in [*modules, *(_load(path) for path in local_files())]:
+    found = Tasks()
+    for path in local_files():
+        try:
+            modules.append(_load(path))
+        except Exception as error:
+            found.broken.append(_fault(path, error))
+    for module in modules:
         for name, kind in _tasks_of(module).items():
             if name in found and found[name] is not kind:
                 raise ValueError(f"two tasks are named {name}: {found[name].__module__} and {kind.__module__}; rename one")
@@ -55,8 +78,22 @@ def _load(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
+
+
+def _fault(path: Path, error: Exception) -> str:
+    """File, line and reason of an error that a user's module raised while it was imported."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        lines = [error.lineno]
+    place = f"{path}:{lines[-1]}" if lines else str(path)
+    reason = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{place}: cannot be imported: {type(error).__name__}: {reason}"
 
 
 def _tasks_of(module: ModuleType) -> dict[str, type[Task]]:

@@ -15,8 +15,6 @@ from polyformer.training.losses import token_losses
 
 __all__ = ["WindowLosses", "document_rows", "window_losses"]
 
-KEPT_CHARACTERS = 400
-
 
 @dataclass(frozen=True)
 class WindowLosses:
@@ -47,7 +45,7 @@ def window_losses(hidden: Tensor, weight: Tensor, target: Tensor, padding: int) 
 def document_rows(
     windows: Sequence[WindowLosses], end: int, decode: Callable[[list[list[int]]], list[str]]
 ) -> list[dict[str, Any]]:
-    """Each document's beginning, nats, tokens and bytes; its end is one of both.
+    """Each document's text, nats, tokens and bytes; its end is one token and one byte.
 
     Args:
         windows: In the order of the text, so that each token is in one of them.
@@ -65,6 +63,6 @@ def document_rows(
     texts = decode([ids[ids != end].tolist() for ids in tokens.split(sizes)])
     sums = [float(each.double().sum()) for each in nats.split(sizes)]
     return [
-        {"input": text[:KEPT_CHARACTERS], "nats": total, "tokens": size, "bytes": len(text.encode()) + 1}
+        {"input": text, "nats": total, "tokens": size, "bytes": len(text.encode()) + 1}
         for text, total, size in zip(texts, sums, sizes, strict=True)
     ]

@@ -22,7 +22,9 @@ def run_facts(task: Task, data: DataModule) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in task.parameters()),
         "trained_parameters": sum(parameter.numel() for parameter in task.parameters() if parameter.requires_grad),
         "git": git_state(Path.cwd()),
-        "data": {split: {"fingerprint": digest, "examples": str(data.reports.get(split))} for split, digest in digests.items()},
+        "splits": {
+            split: {"fingerprint": digest, "examples": str(data.reports.get(split))} for split, digest in digests.items()
+        },
         "tokenizers": {
             role: {"kind": tokenizer.kind, "size": len(tokenizer), "fingerprint": tokenizer.fingerprint}
             for role, tokenizer in task.assets.tokenizers.items()

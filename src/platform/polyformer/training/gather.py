@@ -1,8 +1,8 @@
 """Exact sums and lists over all ranks."""
 
-from typing import Any
+from torch import Tensor
 
-from torch import Tensor, distributed
+from polyformer.data.ranks import gather_objects
 
 __all__ = ["gather_objects", "sum_over_ranks"]
 
@@ -19,12 +19,3 @@ def sum_over_ranks(sums: dict[str, Tensor]) -> dict[str, float]:
         for name, value in part.items():
             totals[name] = totals.get(name, 0.0) + value
     return totals
-
-
-def gather_objects(items: list[Any]) -> list[Any]:
-    """The items of all ranks, joined in the order of ranks; every rank gets all of them."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return items
-    parts: list[list[Any]] = [[] for _ in range(distributed.get_world_size())]
-    distributed.all_gather_object(parts, items)
-    return [item for part in parts for item in part]

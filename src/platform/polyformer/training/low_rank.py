@@ -14,6 +14,8 @@ __all__ = ["Difference", "LowRank", "add_differences", "merge_differences"]
 
 KEY = re.compile(r"(?P<layer>.+)\.parametrizations\.weight\.(?P<part>original|0\.down|0\.up|0\.scale)")
 
+USUAL_LAYERS = ["encoder"]
+
 
 @dataclass(frozen=True)
 class LowRank:
@@ -26,16 +28,21 @@ class LowRank:
             `inner`, `outer`).
 
     Raises:
-        ValueError: For a rank below 0.
+        ValueError: For a rank below 0, and for layers without a rank.
     """
 
     rank: int = 0
     scale: float = 2.0
-    layers: list[str] = field(default_factory=lambda: ["encoder"])
+    layers: list[str] = field(default_factory=USUAL_LAYERS.copy)
 
     def __post_init__(self) -> None:
         if self.rank < 0:
             raise ValueError(f"`training.tuning.low_rank.rank` must be at least 0, but is {self.rank}")
+        if not self.rank and self.layers != USUAL_LAYERS:
+            raise ValueError(
+                f"`training.tuning.low_rank.layers` ({', '.join(self.layers)}) needs `training.tuning.low_rank.rank` above 0: "
+                "otherwise no layer gets a difference"
+            )
 
 
 class Difference(nn.Module):

@@ -1,12 +1,16 @@
 """Memory of a processor without an accelerator: kept instead of given back, and measured."""
 
 import ctypes
+import os
 import resource
 import sys
+from pathlib import Path
 
 import torch
 
-__all__ = ["keep_freed_memory", "peak_memory"]
+__all__ = ["device_memory", "keep_freed_memory", "peak_memory"]
+
+CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 """Parameters of glibc's mallopt(3)."""
@@ -32,3 +36,14 @@ def peak_memory() -> int:
         return int(torch.cuda.max_memory_allocated())
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def device_memory(device: torch.device) -> int:
+    """The bytes that a device has in all; of a processor, those that its container may use, where it is in one."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in map(Path, CONTAINER_LIMITS):
+        text = path.read_text().strip() if path.is_file() else "max"
+        limits += [int(text)] if text.isdigit() else []
+    return min(limits)

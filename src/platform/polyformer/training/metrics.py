@@ -1,10 +1,12 @@
-"""Figures of classifiers and of regressions over a whole split, by torchmetrics.
+"""Figures of classifiers, of regressions and of answers over a whole split, by torchmetrics; and spans.
 
 Letters: N examples, C classes or labels.
 """
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 from torch import Tensor
 from torchmetrics.functional.classification import (
@@ -16,8 +18,9 @@ from torchmetrics.functional.classification import (
     multilabel_f1_score,
 )
 from torchmetrics.functional.regression import pearson_corrcoef, spearman_corrcoef
+from torchmetrics.functional.text import squad
 
-__all__ = ["class_metrics", "confusion_lines", "label_metrics", "number_metrics"]
+__all__ = ["answer_metrics", "class_metrics", "confusion_lines", "find_spans", "label_metrics", "number_metrics"]
 
 WIDEST_TABLE = 12  # classes
 SHOWN_CONFUSIONS = 10
@@ -91,6 +94,34 @@ def number_metrics(predicted: Tensor, target: Tensor) -> dict[str, float]:
         "spearman": float(spearman_corrcoef(predicted, target)) if varied else math.nan,
         "rmse": float((predicted - target).square().mean().sqrt()),
     }
+
+
+def answer_metrics(answers: Sequence[tuple[str, Sequence[str]]]) -> dict[str, float]:
+    """Exact match and F1 of words in percent, as SQuAD's own script counts them.
+
+    Args:
+        answers: For each question what was answered, and the true answers; one of them is empty where there is none.
+
+    >>> answer_metrics([("The cat!", ["a cat", "it"]), ("black cat", ["cat"])])
+    {'exact_match': 50.0, 'f1': 83.33333587646484}
+    """
+    given = [{"id": str(at), "prediction_text": text} for at, (text, _) in enumerate(answers)]
+    true: Any = [{"id": str(at), "answers": {"text": list(texts)}} for at, (_, texts) in enumerate(answers)]
+    return {name: float(value) for name, value in squad(given, true).items()}
+
+
+def find_spans(labels: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Spans as (type, first word, word after the last), by the rules of conlleval and seqeval; L and U are read as E and S.
+
+    >>> find_spans(["B-PER", "I-PER", "O", "I-LOC"])
+    [('PER', 0, 2), ('LOC', 3, 4)]
+    """
+    found: list[tuple[str, int, int]] = []
+    for place, (before, label) in enumerate(pairwise(["O", *labels])):
+        goes_on = before[0] in "BIM" and label[0] in "IMEL" and before[2:] == label[2:]
+        if label != "O":
+            found.append((label[2:], found.pop()[1] if goes_on else place, place + 1))
+    return found
 
 
 def confusion_lines(chosen: Tensor, target: Tensor, names: Sequence[str]) -> list[str]:

@@ -16,6 +16,9 @@ __all__ = ["Meter", "log"]
 
 log = logging.getLogger("polyformer")
 
+SIGN_OF_LIFE = 30.0
+"""Seconds after which an evaluation says where it is."""
+
 
 class Meter(Callback):
     """Measures the training, logs it every so many steps, and shows it: a bar in a terminal, lines elsewhere.
@@ -36,6 +39,7 @@ class Meter(Callback):
         self._logged_step = 0
         self._bar: Progress | None = None
         self._bar_task = TaskID(0)
+        self._sign = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         return {"seconds": self.elapsed(), "mark": list(self._mark), "logged_step": self._logged_step}
@@ -114,11 +118,16 @@ class Meter(Callback):
         self._stop_bar()
 
     def _show_evaluation(self, what: str, batch: int, batches: Any) -> None:
-        """Which batch of an evaluation is at work, in a terminal."""
+        """Which batch of an evaluation is at work: at once in a terminal, every half minute elsewhere."""
+        said, now = f"{what}, batch {batch + 1:,} of {sum(batches):,}", time.perf_counter()
+        self._sign = now if batch == 0 else self._sign
         if self._bar is None and sys.stderr.isatty():
             self._start_bar(sum(batches), batch)
         if self._bar is not None:
-            self._bar.update(self._bar_task, description=f"{what}, batch {batch + 1} of {sum(batches)}")
+            self._bar.update(self._bar_task, description=said)
+        elif now - self._sign >= SIGN_OF_LIFE:
+            self._sign = now
+            log.info("%s", said)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.sanity_checking:

@@ -87,9 +87,15 @@ class Recipe:
         averaging: Whether the weights that are kept are averages.
         monitor: The metric that decides which checkpoint is best; None: the task's own.
         patience: Stop after this many validations without a better one; None: never.
-        save_every: Write `last.ckpt` every so many steps, beside every validation; None: only then.
+        save_every: Write `last.ckpt` every so many steps, beside every validation; None: only then. The one before it is
+            kept as `previous.ckpt`.
         keep: Number of best checkpoints kept, under `checkpoints/`.
         tuning: How weights that were trained before are trained on.
+        compile: Compile the blocks of the network for training steps (torch.compile), which takes time at the start, and on a
+            CPU a C++ compiler. Results are the same but for rounding and for what dropout drops.
+        watch: What is done about a step whose loss or gradients are no numbers: "stop" the training, and name the examples;
+            "skip" the step, and count it in `results.json`; or "off", nothing. A training whose loss has exploded stops too,
+            unless this is off.
 
     Raises:
         ValueError: For averages of differences of low rank.
@@ -104,6 +110,8 @@ class Recipe:
     save_every: int | None = None
     keep: int = 1
     tuning: Tuning = field(default_factory=Tuning)
+    compile: bool = False
+    watch: Literal["stop", "skip", "off"] = "stop"
 
     def __post_init__(self) -> None:
         if self.tuning.low_rank.rank and self.averaging.kind != "none":

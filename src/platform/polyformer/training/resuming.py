@@ -1,12 +1,25 @@
 """What a run that is gone on with must have in common with what it was, and what may be another now."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from lightning.pytorch.callbacks import EarlyStopping
 
 from polyformer.training.task import Task
 
-__all__ = ["Patience", "check_resumable"]
+__all__ = ["Patience", "Start", "check_resumable"]
+
+
+class Start(NamedTuple):
+    """What training goes on from.
+
+    Args:
+        path: The checkpoint.
+        step: The step that it was saved after.
+    """
+
+    path: Path
+    step: int
 
 
 class Patience(EarlyStopping):

@@ -1,6 +1,7 @@
 """The run folder: what every training leaves behind."""
 
 import csv
+import io
 import json
 import os
 import warnings
@@ -10,7 +11,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from polyformer.plain import to_json
+from polyformer.plain import to_json, whole_file
 
 __all__ = ["MetricsFile", "RunFolder", "SamplesFile"]
 
@@ -65,9 +66,8 @@ class RunFolder:
 
     def write_results(self, results: dict[str, Any]) -> None:
         """Writes `results.json` in one piece."""
-        temporary = self.path / ".results.json"
-        temporary.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.path / "results.json")
+        with whole_file(self.path / "results.json") as file:
+            file.write(to_json(results, indent=2) + "\n")
 
     def write_pictures(self, pictures: dict[str, Any]) -> dict[str, Path]:
         """Writes figures to `pictures/NAME.png`; where each of them is."""
@@ -109,10 +109,9 @@ class MetricsFile(Logger):
     def resume(self, step: int) -> None:
         """Reads the rows of an earlier session up to ``step``; later ones will be made again."""
         if self.path.exists():
-            with self.path.open(newline="", encoding="utf-8") as file:
-                reader = csv.DictReader(file)
-                self.rows = [row for row in reader if int(row["step"]) <= step]
-                self.columns = list(reader.fieldnames or [])
+            reader = csv.DictReader(io.StringIO(_whole_lines(self.path), newline=""))
+            self.rows = [row for row in reader if int(row["step"]) <= step]
+            self.columns = list(reader.fieldnames or [])
             self._rewrite()
 
     @rank_zero_only
@@ -128,12 +127,10 @@ class MetricsFile(Logger):
             csv.DictWriter(file, self.columns).writerow(row)
 
     def _rewrite(self) -> None:
-        temporary = self.path.with_name(f".{self.path.name}")
-        with temporary.open("w", newline="", encoding="utf-8") as file:
+        with whole_file(self.path) as file:
             writer = csv.DictWriter(file, self.columns)
             writer.writeheader()
             writer.writerows(self.rows)
-        temporary.replace(self.path)
 
 
 class SamplesFile:
@@ -150,14 +147,20 @@ class SamplesFile:
     def resume(self, step: int) -> None:
         """Reads the rows of an earlier session up to ``step``; later ones will be made again."""
         if self.path.exists():
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+            lines = _whole_lines(self.path).split("\n")[:-1]
             self.rows = [row for row in map(json.loads, lines) if row["step"] <= step]
-            temporary = self.path.with_name(f".{self.path.name}")
-            temporary.write_text("".join(f"{to_json(row)}\n" for row in self.rows), encoding="utf-8")
-            temporary.replace(self.path)
+            with whole_file(self.path) as file:
+                file.writelines(f"{to_json(row)}\n" for row in self.rows)
 
     def add(self, rows: list[dict[str, Any]]) -> None:
         """Appends rows; each has the "step" of its validation."""
         self.rows = [*self.rows, *rows]
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(f"{to_json(row)}\n" for row in rows)
+
+
+def _whole_lines(path: Path) -> str:
+    """A file's lines without the last one where that has no end, because the disk was full or the power failed."""
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    return text[: text.rfind("\n") + 1]

@@ -53,6 +53,10 @@ class Target(ABC):
     def score(self, outputs: Tensor) -> Answer:
         """(K,) outputs -> log-probabilities."""
 
+    def right(self, outputs: Tensor, target: Tensor) -> Tensor | None:
+        """(B, K) outputs and targets -> (B,) which answers are right; None where an answer is more than right or wrong."""
+        return None
+
     def summary(self, outputs: Tensor, target: Tensor) -> list[str]:
         """(N, K) outputs and targets -> lines that show where the model errs."""
         return []
@@ -99,6 +103,9 @@ class OneClass(_Named):
         likelihood = -log_probabilities.gather(1, target.unsqueeze(1)).squeeze(1)  # (B,)
         smoothed = (1.0 - self.smoothing) * likelihood - self.smoothing * log_probabilities.mean(dim=-1)
         return smoothed * outputs.new_tensor(self.weights)[target], likelihood
+
+    def right(self, outputs: Tensor, target: Tensor) -> Tensor:
+        return outputs.argmax(dim=-1) == target
 
     def measure(self, outputs: Tensor, target: Tensor) -> dict[str, float]:
         return class_metrics(outputs, target, self.names)

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from polyformer.data import DataModule
 from polyformer.models import StackOptions
 from polyformer.text import Assets
-from polyformer.training.contract import Answer, Loss
+from polyformer.training.contract import Answer, Loss, shortened
 from polyformer.training.gather import gather_objects, sum_over_ranks
 from polyformer.training.recipe import Recipe, parameter_groups
 from polyformer.training.schedules import Horizon
@@ -66,7 +66,7 @@ class Task(LightningModule):
         self.tell: Callable[[], list[dict[str, Any]]] = list
         self.data: Any = None  # what is being measured, for tasks that need more of it than records
         self._given_options: list[dict[str, Any]] = []
-        self._step_count = torch.zeros(())
+        self.served: list[tuple[Any, dict[str, Tensor]]] = []  # the batches of the step being made, and what they came to
         self._train_sums: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
         self._records: list[tuple[int, Any]] = []
@@ -94,11 +94,7 @@ class Task(LightningModule):
             )
 
     def accept(self, data: Any) -> None:
-        """Looks at the loaded data before training.
-
-        Raises:
-            ValueError: For data that the network cannot take, naming the keys to change.
-        """
+        """Looks at the loaded data before training. Raises ValueError for what the network cannot take, naming the keys."""
 
     def loss(self, batch: Any) -> Loss:
         """The loss of a batch."""
@@ -119,8 +115,9 @@ class Task(LightningModule):
         return {"loss": sums["loss"] / sums["count"]}
 
     def trained(self, sums: dict[str, float]) -> dict[str, float]:
-        """What is logged of training, from the sums of the steps since it was last."""
-        return {"loss": sums["loss"] / sums["count"]}
+        """What is logged of training, from the sums of the steps since it was last; the accuracy where "correct" is summed."""
+        shares = {"accuracy": sums["correct"] / sums["count"]} if "correct" in sums else {}
+        return {"loss": sums["loss"] / sums["count"], **shares}
 
     def signatures(self) -> dict[str, str]:
         """How metrics were computed, where their name does not say it all."""
@@ -140,7 +137,7 @@ class Task(LightningModule):
     def example_rows(self, records: list[Any]) -> list[dict[str, Any]]:
         """Every example of a test, by which models are compared: "input", "reference", "output", and whether it is "correct".
 
-        Of running text, for each document "input", "nats", "tokens" and "bytes".
+        Of running text, for each document "input", "nats", "tokens" and "bytes". Of inputs only the beginning is kept.
         """
         return []
 
@@ -159,6 +156,9 @@ class Task(LightningModule):
     def stream(self, line: str) -> Iterator[str]:
         """The answer to one line in pieces, as they come: what `platform predict --stream` prints."""
         raise ValueError(f"{type(self).__name__} answers at once: leave --stream out")
+
+    def skip(self, lines: int) -> None:
+        """Passes over lines that another rank answers, where an answer depends on the number of its line."""
 
     def score(self, lines: Sequence[str]) -> list[Answer]:
         """What `platform score` prints for each line."""
@@ -191,8 +191,8 @@ class Task(LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         loss = self.loss(batch)
-        self._step_count = self._step_count.to(loss.count.device) + loss.count
-        _accumulate(self._train_sums, {"loss": loss.total, "count": loss.count, **loss.sums})
+        sums = {"loss": loss.total, "count": loss.count, **loss.sums}
+        self.served.append((batch, {name: value.detach() for name, value in sums.items()}))
         return loss.total / GRADIENT_SCALE
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
@@ -200,16 +200,20 @@ class Task(LightningModule):
 
         Lightning has divided by the number of accumulated batches, and DDP by the number of ranks.
         """
-        total = self._step_count.float().clone()
+        group = optimizer.param_groups[0]
+        self.learning_rate = float(group["lr"]) / group.get("rate", 1.0)  # after the step the scheduler sets the next one
+        served, self.served = [sums for _, sums in self.served], []
+        if not served:
+            return  # the step is skipped
+        total = torch.stack([sums["count"] for sums in served]).sum().float()
         if self.trainer.world_size > 1:
             torch.distributed.all_reduce(total)
-        self._step_count = torch.zeros(())
         factor = GRADIENT_SCALE * self.trainer.accumulate_grad_batches * self.trainer.world_size / total
         for parameter in self.parameters():
             if parameter.grad is not None:
                 parameter.grad.mul_(factor)
-        group = optimizer.param_groups[0]
-        self.learning_rate = float(group["lr"]) / group.get("rate", 1.0)  # after the step the scheduler sets the next one
+        for sums in served:
+            _accumulate(self._train_sums, sums)
 
     def configure_optimizers(self) -> Any:
         optimizer = self.recipe.optimizer(parameter_groups(self, self.recipe.decayed, self.recipe.tuning.layer_decay))
@@ -267,7 +271,7 @@ class Task(LightningModule):
         self.log_dict(self.metrics, logger=False)  # for lightning's callbacks, which round to float32
         self.shown, self.example = self.samples(records), self.try_line(records)
         self.sampled = self.sample_rows(records) or ([{"output": "\n".join(self.shown)}] if self.shown else [])
-        self.draw, self.tell = partial(self.pictures, records), partial(self.example_rows, records)
+        self.draw, self.tell = partial(self.pictures, records), lambda: shortened(self.example_rows(records))
 
     # ---- checkpoints
 

@@ -16,7 +16,7 @@ from polyformer.plain import to_json
 from polyformer.training.facts import tags_of
 from polyformer.training.tracking import Start, Tracker
 
-__all__ = ["WeightsAndBiases", "WeightsAndBiasesOptions"]
+__all__ = ["WeightsAndBiases", "WeightsAndBiasesOptions", "obstacle"]
 
 log = logging.getLogger("polyformer")
 
@@ -126,19 +126,11 @@ class WeightsAndBiases(Tracker):
         file.write_text(to_json(place, indent=2) + "\n", encoding="utf-8")
 
     def _obstacle(self) -> str:
-        """Why a run cannot be online now; empty if it can. Nothing here asks a person, or waits for long."""
-        import wandb
-
+        """Why a run cannot be online now; empty if it can."""
         parts = self._folder.glob("wandb/offline-run-*/*.wandb")
         if any(not part.with_name(f"{part.name}.synced").exists() for part in parts):
             return "as the first part of this run, which has not been uploaded yet"
-        try:
-            if not wandb.login(prompt=False, verify=False):
-                return "no API key (`wandb login` keeps one)"
-        except wandb.errors.Error as error:
-            return str(error).strip().partition("\n")[0]
-        address = wandb.setup().settings.base_url
-        return "" if answers(address) else f"{address} does not answer"
+        return obstacle()
 
     def advice(self) -> str:
         return f"; upload it later by: wandb sync {self._folder / 'wandb'}"
@@ -174,7 +166,7 @@ class WeightsAndBiases(Tracker):
         self._sent_rows = len(self._rows)
 
     def finish(self, results: dict[str, Any], pictures: dict[str, Path]) -> None:
-        """The rest of the samples, pictures, figures of the whole run, and checkpoints if they are wanted."""
+        """The rest of the samples, pictures, figures of the whole run, its examples, and checkpoints if they are wanted."""
         import wandb
 
         if len(self._rows) > self._sent_rows:
@@ -186,6 +178,9 @@ class WeightsAndBiases(Tracker):
         self.best({name: value for name, value in results["metrics"].items() if not name.startswith("test/")})
         tested = {name: value for name, value in results["metrics"].items() if name.startswith("test/")}
         self.run.summary.update({**{name: results[name] for name in figures}, **tested})
+        examples = self._folder / "test.jsonl.gz"
+        if examples.exists():
+            self.run.save(str(examples), base_path=str(self._folder), policy="now", glob=False)
         if self.options.checkpoints != "none":
             self._send_checkpoints(results)
 
@@ -205,6 +200,19 @@ class WeightsAndBiases(Tracker):
     def end(self, failed: bool) -> None:
         """Waits for uploads, but not for ever."""
         self.run.finish(exit_code=1 if failed else 0)
+
+
+def obstacle() -> str:
+    """Why Weights & Biases cannot be reached now; empty if it can. Nothing here asks a person, or waits for long."""
+    import wandb
+
+    try:
+        if not wandb.login(prompt=False, verify=False):
+            return "no API key (`wandb login` keeps one)"
+    except wandb.errors.Error as error:
+        return str(error).strip().partition("\n")[0]
+    address = wandb.setup().settings.base_url
+    return "" if answers(address) else f"{address} does not answer"
 
 
 def answers(address: str) -> bool:

@@ -6,6 +6,7 @@ from polyformer.experiments.plots.fonts import font_advice, fonts_for
 from polyformer.experiments.plots.growth import Growth, growth_figure
 from polyformer.experiments.plots.masks import Sight, masks_figure
 from polyformer.experiments.plots.positions import ByDistance, Turning, Vectors, positions_figure
+from polyformer.experiments.plots.rates import rates_figure
 from polyformer.experiments.plots.style import SUFFIXES, save_figure
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "growth_figure",
     "masks_figure",
     "positions_figure",
+    "rates_figure",
     "save_figure",
 ]

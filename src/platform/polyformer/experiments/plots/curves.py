@@ -72,7 +72,8 @@ def curves_figure(panels: Sequence[Panel], columns: int = 3) -> Figure:
         for curve, style in zip(panel.curves, line_styles(len(panel.curves)), strict=True):
             _draw(axes, curve, style)
         name_axes(axes, "", panel.across, panel.up)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.set_xlim(left=0.0)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=panel.across == "steps"))
         axes.grid(True, color="0.92", linewidth=0.6)
         axes.set_axisbelow(True)
     handles, names = figure.axes[0].get_legend_handles_labels()

@@ -22,7 +22,7 @@ MARKERS = "os^Dvx"
 
 
 def line_styles(count: int) -> list[dict[str, Any]]:
-    """What makes so many lines differ: colours, then dashes and markers too.
+    """What makes so many lines differ: colours and markers, then dashes too.
 
     >>> first, eighth = line_styles(8)[0], line_styles(8)[7]
     >>> first["color"] == eighth["color"], first["linestyle"] == eighth["linestyle"]
@@ -33,7 +33,7 @@ def line_styles(count: int) -> list[dict[str, Any]]:
         {
             "color": COLOURS[place],
             "linestyle": DASHES[turn % len(DASHES)],
-            "marker": MARKERS[turn % len(MARKERS)],
+            "marker": MARKERS[(turn * len(COLOURS) + place) % len(MARKERS)],
             "markersize": 3.5,
             "linewidth": 1.2,
         }

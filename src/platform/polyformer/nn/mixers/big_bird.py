@@ -4,6 +4,7 @@ Letters: B batch, L tokens, H query heads, G key/value heads, K width per head, 
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from polyformer.nn.attention import FullAttention, merge_heads
 from polyformer.nn.mask import Mask
 from polyformer.nn.mixer import Context
 from polyformer.nn.mixers.blocks import Blocks, attend_in_blocks, touches_first
+from polyformer.nn.mixers.kernel import attend_by_kernel, has_kernel
 from polyformer.nn.shape import Shape
 from polyformer.nn.state import State
 
@@ -30,10 +32,10 @@ class BigBird(FullAttention):
     by torch's generator, so that the run's seed decides it, differs between layers, and is a buffer, part of every
     checkpoint. A shorter text goes without those beyond its end: neither padding nor batch mates change what is seen.
 
-    O(L (3 + global_blocks + random_blocks) block) time and memory, by gathered blocks. A mask over all pairs, O(L^2), takes
-    their place for texts of few blocks, where it is faster, for padding on the left and for packed documents, whose blocks
-    begin anywhere, and while weights are recorded. Under TransformerXL, whose terms meet every distance between
-    what is shown, blocks save no memory.
+    O(L (3 + global_blocks + random_blocks) block) time and memory, by FlexAttention on a GPU where neither dropout nor a bias
+    is in its way, by gathered blocks elsewhere. A mask over all pairs, O(L^2), takes the place of these for padding on the left
+    and for packed documents, whose blocks begin anywhere, and of both for texts of few blocks, where it is faster, and while
+    weights are recorded. Under TransformerXL, whose terms meet every distance between what is shown, blocks save no memory.
 
     Limits: up to ``shape.max_length`` tokens. Both directions only: a block sees all of itself.
 
@@ -78,38 +80,43 @@ class BigBird(FullAttention):
         """(N, N) bool, True where a block sees another whatever is drawn."""
         number = torch.arange(-(-self.shape.max_length // self.block), device=device)
         beside = (number.unsqueeze(-1) - number).abs() <= 1
-        return beside | touches_first(self.global_blocks, number, number)
+        return beside | touches_first(self.global_blocks, number.unsqueeze(-1), number)
 
     @property
     def limit(self) -> int:
         return self.shape.max_length
 
     def narrowed(self, mask: Mask) -> Mask:
-        return replace(mask, pattern=self._sees)
-
-    def _sees(self, q_at: Tensor, k_at: Tensor) -> Tensor:
-        """The pattern: (..., L) and (..., S) indices -> (..., L, S) bool."""
-        near = self._near(q_at.device)
-        drawn = torch.zeros(len(near), len(near) + 1, dtype=torch.bool, device=q_at.device)  # the last column is thrown away
+        near = self._near(self.random.device)
+        drawn = torch.zeros(len(near), len(near) + 1, dtype=torch.bool, device=near.device)  # the last column is thrown away
         drawn.scatter_(1, self.random.masked_fill(self.random < 0, len(near)), True)
-        linked = near | drawn[:, :-1]
-        return linked[(q_at // self.block).unsqueeze(-1), (k_at // self.block).unsqueeze(-2)]
+        return replace(mask, pattern=partial(blocks_meet, self.block, near | drawn[:, :-1]))
 
     def forward(self, x: Tensor, context: Context, state: State | None = None) -> Tensor:
         assert state is None and not context.mask.causal
         self.check_length(x.shape[1])
         q, k, v = self.heads(x, context)
-        if self._is_long(context):
+        is_long = self._is_long(context.at)
+        if is_long and has_kernel(q, context.position, self.dropout.active):
+            mixed = attend_by_kernel(q, k, v, self._where(context))
+        elif is_long and self._is_in_place(context):
             mixed = attend_in_blocks(q, k, v, context, self._blocks(context.at), self.dropout.active)
         else:
-            where = Where(self.narrowed(context.mask), context.at, context.k_at)
-            mixed = attend(q, k, v, where, context.position, self.dropout.active)  # (B, H, L, K)
+            mixed = attend(q, k, v, self._where(context), context.position, self.dropout.active)  # (B, H, L, K)
         return self.output(merge_heads(mixed))
 
-    def _is_long(self, context: Context) -> bool:
-        """Whether gathered blocks are worth their while and stand where the text's blocks do."""
-        at, shown = context.at, (3 + self.global_blocks + self.random.shape[1]) * self.block
-        if at.shape[-1] < WORTH * shown or at.dim() == 2 or context.mask.document is not None or is_recording():
+    def _where(self, context: Context) -> Where:
+        return Where(self.narrowed(context.mask), context.at, context.k_at)
+
+    def _is_long(self, at: Tensor) -> bool:
+        """Whether blocks are worth their while."""
+        shown = (3 + self.global_blocks + self.random.shape[1]) * self.block
+        return at.shape[-1] >= WORTH * shown and not is_recording()
+
+    def _is_in_place(self, context: Context) -> bool:
+        """Whether blocks of columns are the text's blocks."""
+        at = context.at
+        if at.dim() == 2 or context.mask.document is not None:
             return False
         return torch.equal(at, torch.arange(len(at), device=at.device))
 
@@ -117,3 +124,8 @@ class BigBird(FullAttention):
         first, count = self.global_blocks * self.block, -(-len(at) // self.block)
         table = self.random[:count] if self.random.shape[1] else None
         return Blocks(self.block, 1, 1, table, first, at[:first].unsqueeze(0) if first else None)
+
+
+def blocks_meet(block: int, links: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+    """The pattern: whether the block of a query sees the block of a key, by (N, N) bool."""
+    return links[q_at // block, k_at // block]

@@ -173,7 +173,7 @@ def global_columns(places: Places, first: int) -> Tensor:
 
 def touches_first(first: int, q_at: Tensor, k_at: Tensor) -> Tensor:
     """The pattern of global tokens: query or key has an index below ``first``."""
-    return (q_at.unsqueeze(-1) < first) | (k_at.unsqueeze(-2) < first)
+    return (q_at < first) | (k_at < first)
 
 
 def side_by_side(mask: Mask, at: Tensor) -> bool:

@@ -21,6 +21,8 @@ from polyformer.nn.mixers.blocks import (
     side_by_side,
     touches_first,
 )
+from polyformer.nn.mixers.kernel import attend_by_kernel, has_kernel
+from polyformer.nn.mixers.near import attend_near, has_cache
 from polyformer.nn.shape import Shape
 from polyformer.nn.state import KeyValues, State
 
@@ -98,11 +100,13 @@ class SlidingWindow(FullAttention):
     ``global_tokens`` tokens of a text (of each document, where they are packed) see every token and are seen by every token,
     where it is causal by later ones. They have the same projections as all others; in the paper they have their own.
 
-    O(L window) time and memory, no limit on the length, which need not be a multiple of anything: blocks of ``window`` queries
-    meet the keys of their own block and of its neighbours. A mask over all pairs, O(L^2), takes their place for texts of a few
-    windows, where it is faster, for indices that do not count one by one (padding inside a text), for many tokens at once
-    that go on from a state, and while weights are recorded. A step of decoding is O(window): the state forgets what is out
-    of sight, but keeps enough to take 64 tokens back.
+    O(L window) time and memory, no limit on the length, which need not be a multiple of anything. On a GPU this is done by
+    FlexAttention, where neither dropout nor a bias is in its way. On a CPU a few queries after the other meet the keys around
+    them. Elsewhere, and for global tokens and biases, blocks of ``window`` queries meet the keys of their own block and of its
+    neighbours. A mask over all pairs, O(L^2), takes the place of these for texts of a few windows, where it is faster, for
+    many tokens at once that go on from a state, while weights are recorded, and, but for FlexAttention, for indices that do
+    not count one by one (padding inside a text). A step of decoding is O(window): the state forgets what is out of sight, but
+    keeps enough to take 64 tokens back.
 
     Args:
         shape: What the stack has decided.
@@ -143,21 +147,27 @@ class SlidingWindow(FullAttention):
         if state is not None:
             k, v = state.append(k.transpose(1, 2), v.transpose(1, 2))  # (B, G, S, K)
             context = state.remembered(context)
-        if self._is_long(context):
-            mixed = attend_in_blocks(q, k, v, context, self._blocks(context), self.dropout.active)
-        else:
-            where = Where(context.mask, context.at, context.k_at)
-            mixed = attend(q, k, v, where, context.position, self.dropout.active)  # (B, H, L, K)
+        mixed = self._mixed(q, k, v, context)  # (B, H, L, K)
         if state is not None:
             state.forget(context)
         return self.output(merge_heads(mixed))
 
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Attention in the way that costs least."""
+        where, probability = Where(context.mask, context.at, context.k_at), self.dropout.active
+        is_long = self._is_long(context)
+        if is_long and has_kernel(q, context.position, probability):
+            return attend_by_kernel(q, k, v, where)
+        if not is_long or not side_by_side(context.mask, context.at):
+            return attend(q, k, v, where, context.position, probability)
+        if not self.global_tokens and has_cache(q, context.position):
+            return attend_near(q, k, v, where, probability)
+        return attend_in_blocks(q, k, v, context, self._blocks(context), probability)
+
     def _is_long(self, context: Context) -> bool:
-        """Whether blocks are worth their while and show all that may be seen."""
+        """Whether blocks are worth their while."""
         length, shown = context.at.shape[-1], (2 if context.mask.causal else 3) * self.window + self.global_tokens
-        if length < max(WORTH * shown, context.k_at.shape[-1]) or is_recording():
-            return False
-        return side_by_side(context.mask, context.at)
+        return length >= max(WORTH * shown, context.k_at.shape[-1]) and not is_recording()
 
     def _blocks(self, context: Context) -> Blocks:
         """Each block of queries is shown its own block and the one on either side, or only the one before."""
