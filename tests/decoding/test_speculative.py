@@ -53,13 +53,16 @@ def test_a_draft_that_is_the_target_is_always_accepted() -> None:
     assert 1 <= len(text) <= 12
 
 
+DRAWS = 800
+
+
 @pytest.mark.parametrize("sampling", [Sampling(max_tokens=2), Sampling(max_tokens=2, temperature=1.5, top_k=4)], ids=str)
 def test_the_distribution_is_the_targets(sampling: Sampling) -> None:
-    """Pairs of tokens drawn 1,500 times against the exact distribution: chi-square below its 99.99th percentile."""
+    """Pairs of tokens drawn many times against the exact distribution: chi-square below its 99.99th percentile."""
     target, draft = models(spread=0.3)
     counts: Counter[tuple[int, ...]] = Counter()
     speculation = Speculation(lambda: (target.start(), draft.start()), sampling, SYMBOLS, 2)
-    for number in range(1500):
+    for number in range(DRAWS):
         counts[tuple(speculation.write([3], (number, 0)))] += 1
 
     @torch.no_grad()
@@ -73,9 +76,9 @@ def test_the_distribution_is_the_targets(sampling: Sampling) -> None:
     for one, two in product(range(4, 9), range(3, 9)):
         expected[one, two] = float(first[one] * after([3, one])[two])
     assert sum(expected.values()) == pytest.approx(1.0)
-    likely = {text: share * 1500 for text, share in expected.items() if share * 1500 >= 5}
-    rest = 1500 - sum(counts[text] for text in likely)
-    wanted = 1500 - sum(likely.values())
+    likely = {text: share * DRAWS for text, share in expected.items() if share * DRAWS >= 5}
+    rest = DRAWS - sum(counts[text] for text in likely)
+    wanted = DRAWS - sum(likely.values())
     statistic = sum((counts[text] - share) ** 2 / share for text, share in likely.items())
     statistic += (rest - wanted) ** 2 / max(wanted, 5.0)
     degrees = len(likely)
