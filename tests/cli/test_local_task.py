@@ -77,6 +77,7 @@ def test_a_local_head_lives(project: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "refused, since it names `tasks.shouting.Shouting`" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("ignore:[\\s\\S]*Hit failing import")  # of classes that other tests have left behind
 @pytest.mark.parametrize(
     ("code", "said"),
     [
