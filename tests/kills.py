@@ -31,7 +31,7 @@ from polyformer.training.task import Task
 from .cli.small import metrics_of, results_of
 from .ranks import fork, free_port
 
-__all__ = ["CASES", "STEPS", "Case", "survive", "write_data"]
+__all__ = ["CASES", "CLASSIFIER", "STEPS", "Case", "survive", "write_data"]
 
 STEPS = 24
 PATIENCE, BOUND = 300.0, 30.0
@@ -67,7 +67,7 @@ data:
     batches: {tokens: 128, evaluation_tokens: 112}
 training: {averaging: {kind: ema, decay: 0.9}, save_every: 3, schedule: {class_path: Cosine, init_args: {warmup: 4}}}
 """
-CLASSIFICATION = """
+CLASSIFIER = """
 task: Classification
 model: {d_model: 16, num_heads: 2, num_layers: 1, max_length: 32, dropout: 0.1}
 data:
@@ -75,9 +75,14 @@ data:
   validation: FOLDER/held_out.tsv
   limits: {max_length: 16}
   tokenizer: {kind: word, min_frequency: 1}
-  batches: {tokens: 128, evaluation_tokens: 100, workers: 1}
+  batches: {tokens: 128, evaluation_tokens: 100}
+"""
+CLASSIFICATION = (
+    CLASSIFIER.replace("evaluation_tokens: 100", "evaluation_tokens: 100, workers: 1")
+    + """
 training: {averaging: {kind: swa, start: 0.4}, save_every: 5, patience: 9, optimizer: {class_path: FusedAdamW}}
 """
+)
 CASES = {
     "translation": TRANSLATION + COMMON.replace("ACCUMULATED", "2"),
     "language_modeling": LANGUAGE_MODEL + COMMON.replace("ACCUMULATED", "1"),
@@ -183,7 +188,6 @@ class Case:
             return
         with traced(self.folder):
             assert main(self.words) == 0
-        os.environ.pop("POLYFORMER_RUN")
 
     def finish(self) -> None:
         """Begins or goes on, to the end."""

@@ -24,7 +24,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
     Path("small.yaml").write_text(SMALL)
 
 

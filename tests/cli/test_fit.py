@@ -1,5 +1,6 @@
 """`platform fit` from the command line: what it leaves, how it resumes, what it refuses."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield
 
 
-@pytest.fixture(autouse=True)
-def no_run_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was never interrupted."""
     folder = tmp_path_factory.mktemp("whole")
     assert fit(folder) == 0
     return folder / "run"
+
+
+def test_a_run_leaves_nothing_in_the_environment(whole: Path) -> None:
+    assert "POLYFORMER_RUN" not in os.environ
 
 
 def test_a_run_leaves_what_is_promised(whole: Path) -> None:
@@ -234,7 +234,6 @@ def test_a_training_that_was_only_saved_can_be_gone_on_with(tmp_path: Path, monk
     with pytest.raises(SystemExit):  # how lightning ends after an interrupt
         fit(tmp_path, *words)
     monkeypatch.undo()
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
     assert main(["fit", "--run", str(tmp_path / "run"), "--resume", "--debug"]) == 0
     assert results_of(tmp_path / "run")["steps"] == 10
 

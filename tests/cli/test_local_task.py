@@ -49,7 +49,6 @@ def forget() -> None:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "shouting.py").write_text(HEAD)

@@ -16,7 +16,6 @@ STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         folder = tmp_path_factory.mktemp("runs")
         assert fit(folder, "--trainer.max_steps", "1", "--trainer.val_check_interval", "1", "--model.position", "Relative") == 0
         yield folder / "run"

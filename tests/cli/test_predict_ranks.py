@@ -24,7 +24,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A language model, whose draws depend on the number of a line."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         folder = tmp_path_factory.mktemp("runs")
         (folder / "text.txt").write_text("the cat sat on the mat\n" * 20)
         assert fit(folder, config=LANGUAGE_MODEL.replace("FOLDER", str(folder))) == 0

@@ -20,7 +20,6 @@ from .small import SMALL, fit, results_of
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         folder = tmp_path_factory.mktemp("runs")
         assert fit(folder, "--trainer.max_steps", "40", "--trainer.val_check_interval", "40") == 0
         yield folder / "run"

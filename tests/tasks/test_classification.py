@@ -67,7 +67,6 @@ def fit(config: Path, name: str, *words: str) -> Path:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         yield tmp_path_factory.mktemp("runs")
 
 

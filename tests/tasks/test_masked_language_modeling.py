@@ -61,7 +61,6 @@ def write(folder: Path, lines: Sequence[str], changes: dict[str, str] | None = N
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         yield tmp_path_factory.mktemp("runs")
 
 

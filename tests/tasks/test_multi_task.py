@@ -59,7 +59,6 @@ def numbers(chance: random.Random) -> tuple[str, str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         made = tmp_path_factory.mktemp("runs")
         for name, rows in (("mood", one_label), ("count", numbers)):
             (made / name).mkdir()

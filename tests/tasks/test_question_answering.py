@@ -90,7 +90,6 @@ def question(chance: random.Random) -> Question:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         made = tmp_path_factory.mktemp("runs")
         for number, (name, count) in enumerate((("train", 150), ("held_out", 41))):
             chance = random.Random(number)

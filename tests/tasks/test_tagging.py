@@ -59,7 +59,6 @@ def written(sentences: Sequence[Sequence[tuple[str, str]]]) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         made = tmp_path_factory.mktemp("runs")
         for number, (name, count) in enumerate((("train", 200), ("held_out", 61))):
             chance = random.Random(number)

@@ -45,7 +45,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A folder with labelled texts, plain text and two configs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         made = tmp_path_factory.mktemp("runs")
         write(made, one_label)
         chance = random.Random(5)

@@ -49,11 +49,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield made
 
 
-@pytest.fixture(autouse=True)
-def no_run_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
-
-
 def served(monkeypatch: pytest.MonkeyPatch, kind: type[Task]) -> list[tuple[int, ...]]:
     """Gets the numbers of the examples of each training batch."""
     found: list[tuple[int, ...]] = []
@@ -93,7 +88,6 @@ def test_a_few_batches_are_overfitted(tmp_path: Path, folder: Path, monkeypatch:
     assert len(batches) == 12 and batches == batches[:2] * 6
     losses = [float(row["train/loss"]) for row in metrics_of(tmp_path / "run") if row["train/loss"]]
     assert losses[-1] < losses[0]
-    monkeypatch.delenv("POLYFORMER_RUN")
     again = ["fit", "--run", str(tmp_path / "run"), "--resume", "--trainer.max_steps", "13", "--trainer.overfit_batches", "3"]
     with pytest.raises(ValueError, match=r"overfit_batches 2' then, 'trainer\.overfit_batches 3' now"):
         main([*again, "--debug"])

@@ -17,20 +17,15 @@ from polyformer.training.checkpoints import Checkpoints, newest_checkpoint
 from polyformer.training.run import SamplesFile
 
 from ..cli.small import fit, metrics_of
-from ..kills import write_data
+from ..kills import CLASSIFIER, write_data
 
-CONFIG = """
-task: Classification
-model: {d_model: 16, num_heads: 2, num_layers: 1, max_length: 32, dropout: 0.1}
-data:
-  train: FOLDER/train.tsv
-  validation: FOLDER/held_out.tsv
-  limits: {max_length: 16}
-  tokenizer: {kind: word, min_frequency: 1}
-  batches: {tokens: 128, evaluation_tokens: 100}
+CONFIG = (
+    CLASSIFIER
+    + """
 training: {save_every: 2, optimizer: {class_path: FusedAdamW, init_args: {lr: 0.001}}, schedule: Constant}
 trainer: {max_steps: 6, val_check_interval: 3, log_every_n_steps: 1, accelerator: cpu}
 """
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,11 +35,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(folder / "cache"))
         yield CONFIG.replace("FOLDER", str(folder))
-
-
-@pytest.fixture(autouse=True)
-def no_run_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +126,6 @@ def test_a_run_that_dies_at_its_best_validation_is_made_whole(
         patch.setattr(*places[killed_at], dying)
         with pytest.raises(ConnectionError):
             fit(tmp_path, "--training.save_every", "3", config=config)
-    monkeypatch.delenv("POLYFORMER_RUN")
     folder = tmp_path / "run" / "checkpoints"
     assert read_checkpoint(folder / "last.ckpt")["global_step"] == 3 and not (folder / "best.ckpt").exists()
     with monkeypatch.context() as patch:  # how good the later ones are must not matter

@@ -16,20 +16,15 @@ from polyformer.tasks.classification import Classification
 from polyformer.training import read_checkpoint
 
 from ..cli.small import fit, metrics_of, results_of
-from ..kills import Case, write_data
+from ..kills import CLASSIFIER, Case, write_data
 
-CONFIG = """
-task: Classification
-model: {d_model: 16, num_heads: 2, num_layers: 1, max_length: 32, dropout: 0.1}
-data:
-  train: FOLDER/train.tsv
-  validation: FOLDER/held_out.tsv
-  limits: {max_length: 16}
-  tokenizer: {kind: word, min_frequency: 1}
-  batches: {tokens: 128, evaluation_tokens: 100}
+CONFIG = (
+    CLASSIFIER
+    + """
 training: {averaging: {kind: ema, decay: 0.8}}
 trainer: {max_steps: 6, val_check_interval: 3, log_every_n_steps: 1, accelerator: cpu, accumulate_grad_batches: 2}
 """
+)
 """Two batches a step, averages that stand in for the weights while they are validated, and no save but at validations."""
 
 Step = Callable[[Classification, Any, int], Any]
@@ -41,13 +36,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Any:
     write_data(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLYFORMER_CACHE", str(folder / "cache"))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         yield CONFIG.replace("FOLDER", str(folder))
-
-
-@pytest.fixture(autouse=True)
-def no_run_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +62,6 @@ def stop(folder: Path, config: str, number: int, place: str, is_time: Callable[.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Classification, place, signalled(getattr(Classification, place), number, is_time))
         code = fit(folder, config=config)
-    os.environ.pop("POLYFORMER_RUN", None)
     return code
 
 
@@ -169,7 +157,6 @@ def test_scaler_patience_and_workers_go_on(tmp_path: Path, config: str) -> None:
     )
     stateful = stateful.replace("val_check_interval: 3", "val_check_interval: 1")
     assert fit(tmp_path, config=stateful, name="whole") == 0
-    os.environ.pop("POLYFORMER_RUN")
     assert stop(tmp_path, stateful, signal.SIGTERM, "training_step", lambda task, at: at == 3) == 143
     contents = [read_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt") for name in ("run", "whole")]
     counts = [[state["wait_count"] for state in one["callbacks"].values() if "wait_count" in state] for one in contents]

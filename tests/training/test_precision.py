@@ -27,7 +27,6 @@ SHORT = ("--trainer.max_steps", "4", "--trainer.val_check_interval", "4", "--dat
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.getbasetemp() / "precision_cache"))
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed", "bf16-true"])

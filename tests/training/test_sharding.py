@@ -43,7 +43,6 @@ trainer: {max_steps: 8, val_check_interval: 8, gradient_clip_val: 0.5, accumulat
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for runs, with a cache of its own."""
     monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
     return tmp_path
 
 

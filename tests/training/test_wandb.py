@@ -40,7 +40,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("WANDB_")]:
             patch.delenv(name)
-        patch.delenv("POLYFORMER_RUN", raising=False)
         for name in ("POLYFORMER_CACHE", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
             patch.setenv(name, str(home))
         patch.setenv("NETRC", str(home / "netrc"))
@@ -49,11 +48,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         wandb.teardown()  # of settings that were read before
         yield home
         wandb.teardown()
-
-
-@pytest.fixture(autouse=True)
-def no_run_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
 
 
 @pytest.fixture(scope="module")

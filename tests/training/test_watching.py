@@ -30,11 +30,6 @@ BAD = 6
 OPTIONS = EncoderDecoderOptions(d_model=16, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0)
 
 
-@pytest.fixture(autouse=True)
-def no_run_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("POLYFORMER_RUN", raising=False)
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
@@ -182,7 +177,6 @@ def test_a_run_that_stopped_goes_on_without_the_step(
     assert "step 6: the loss is nan" in (tmp_path / "run" / "log.txt").read_text()
     content = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
     assert content["global_step"] == 5 and all(map(is_finite, content["state_dict"].values()))
-    monkeypatch.delenv("POLYFORMER_RUN")
     assert main(["fit", "--run", str(tmp_path / "run"), "--resume", "--training.watch", "skip"]) == 0
     assert "skipped, 1 so far" in capsys.readouterr().err
     assert results_of(tmp_path / "run")["skipped_steps"] == 1 and results_of(tmp_path / "run")["steps"] == 10

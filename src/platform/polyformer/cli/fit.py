@@ -3,6 +3,8 @@
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,14 +33,8 @@ RUN_VARIABLE = "POLYFORMER_RUN"
 def fit(words: list[str]) -> int:
     """Trains as the words say."""
     quiet()
-    keys, resume, name = flag(words, "--keys"), flag(words, "--resume"), option(words, "--run")
-    first = is_first()
-    name = name or os.environ.get(RUN_VARIABLE)
-    if resume and name is None:
-        raise UsageError("--resume needs --run NAME, the run to go on with")
-    if name is None and ranks_started() > 1:
-        raise UsageError("--run NAME is needed where torchrun or srun starts several processes, which must agree on it")
-    name = name or _default_name(words)
+    keys, resume, first = flag(words, "--keys"), flag(words, "--resume"), is_first()
+    name = _name(words, resume)
     run = RunFolder(name)
     if resume:
         words = ["--config", str(_stored_config(run)), *words]
@@ -51,11 +47,10 @@ def fit(words: list[str]) -> int:
         raise UsageError("--trainer.fast_dev_run tries a config out and keeps nothing: leave --resume out")
     if first and not resume:
         run.create()
-    os.environ[RUN_VARIABLE] = name
     show_log(run.path / "log.txt" if first else None)
     write_config = partial(_write_config, run, parser, settings)
     try:
-        with Signals() as signals:
+        with _told_to_ranks(name), Signals() as signals:
             if first:
                 log.info("run %s: %s", run.path, " ".join(["platform fit", *words]))
                 if not resume:
@@ -74,6 +69,32 @@ def fit(words: list[str]) -> int:
     elif first:
         _say_next(run, results)
     return 0
+
+
+def _name(words: list[str], resume: bool) -> str:
+    """The name of the run, whose option is taken from the words.
+
+    Raises:
+        UsageError: If it must be given and is not.
+    """
+    name = option(words, "--run") or os.environ.get(RUN_VARIABLE)
+    if resume and name is None:
+        raise UsageError("--resume needs --run NAME, the run to go on with")
+    if name is None and ranks_started() > 1:
+        raise UsageError("--run NAME is needed where torchrun or srun starts several processes, which must agree on it")
+    return name or _default_name(words)
+
+
+@contextmanager
+def _told_to_ranks(name: str) -> Iterator[None]:
+    """Within it, processes that lightning starts for other ranks know which run they belong to."""
+    before = os.environ.get(RUN_VARIABLE)
+    os.environ[RUN_VARIABLE] = name
+    try:
+        yield
+    finally:
+        del os.environ[RUN_VARIABLE]
+        os.environ |= {} if before is None else {RUN_VARIABLE: before}
 
 
 def _end(error: BaseException, run: RunFolder, first: bool, resume: bool) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from polyformer.data.batches import Indices
 from polyformer.data.sources import Source
 from polyformer.data.text_array import TextArray
-from polyformer.data.windows import TrainingWindows, windows_in_batch
+from polyformer.data.windows import TrainingWindows, WindowBatches, windows_in_batch
 
 __all__ = ["MixedWindowPlan", "MixedWindows", "apportioned"]
 
@@ -30,7 +30,7 @@ def apportioned(total: int, weights: Sequence[float]) -> list[int]:
     return counts
 
 
-class MixedWindowPlan:
+class MixedWindowPlan(WindowBatches):
     """Batches of windows of several texts, as many of each in an epoch as its weight says, in random order.
 
     An epoch has as many windows as all texts together. A text that has fewer than its share is gone through more than once,
@@ -98,15 +98,6 @@ class MixedWindowPlan:
             order = generator.permutation(windows)[max(first - own * windows, 0) : last - own * windows]
             parts.append((order * self.window + offset) % total)
         return np.concatenate(parts) + sum(self.totals[:number])
-
-    def split(self, batch: Indices, rank: int, world: int) -> Indices:
-        """Rank's part of a global batch; the parts differ by at most one window, and make up the batch."""
-        part: Indices = batch[rank::world]
-        return part
-
-    def places(self, batch: Indices) -> int:
-        """How many places a batch has."""
-        return len(batch) * self.window
 
     def describe(self) -> str:
         """How many batches of how many windows, and what share each text has in them."""

@@ -14,7 +14,7 @@ from polyformer.data.batches import Indices
 from polyformer.data.text_array import TextArray
 from polyformer.text import PAD
 
-__all__ = ["EvaluationPlan", "EvaluationWindows", "TrainingWindows", "WindowPlan", "windows_in_batch"]
+__all__ = ["EvaluationPlan", "EvaluationWindows", "TrainingWindows", "WindowBatches", "WindowPlan", "windows_in_batch"]
 
 
 def windows_in_batch(tokens: int, window: int, max_examples: int | None, world: int) -> int:
@@ -33,7 +33,22 @@ def windows_in_batch(tokens: int, window: int, max_examples: int | None, world: 
     return count
 
 
-class WindowPlan:
+class WindowBatches:
+    """Batches of windows of one length: what a rank has of one, and how many places it has."""
+
+    window: int
+
+    def split(self, batch: Indices, rank: int, world: int) -> Indices:
+        """Rank's part of a global batch; the parts differ by at most one window, and make up the batch."""
+        part: Indices = batch[rank::world]
+        return part
+
+    def places(self, batch: Indices) -> int:
+        """How many places a batch has."""
+        return len(batch) * self.window
+
+
+class WindowPlan(WindowBatches):
     """Batches of windows, shuffled; a window is W tokens to predict, and is known by the place of its first input.
 
     The text is taken as a circle, since it begins and ends with the same `EOS`; each epoch cuts it from another place on,
@@ -83,15 +98,6 @@ class WindowPlan:
         starts += offset
         starts %= self.total
         return starts.reshape(-1, self.count)
-
-    def split(self, batch: Indices, rank: int, world: int) -> Indices:
-        """Rank's part of a global batch; the parts differ by at most one window, and make up the batch."""
-        part: Indices = batch[rank::world]
-        return part
-
-    def places(self, batch: Indices) -> int:
-        """How many places a batch has."""
-        return len(batch) * self.window
 
     def describe(self) -> str:
         """How many batches of how many windows, and what is left out."""

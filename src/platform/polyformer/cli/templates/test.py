@@ -22,7 +22,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(next(place for place in Path(__file__).parents if (place / CONFIG).is_file()))
         patch.setenv("POLYFORMER_CACHE", str(folder / "cache"))
-        patch.delenv("POLYFORMER_RUN", raising=False)
         words = ["--config", str(CONFIG), "--run", str(folder / "run"), "--trainer.accelerator", "cpu", *SMALL.split()]
         assert main(["fit", *words, "--debug"]) == 0
         yield folder / "run"
