@@ -72,9 +72,8 @@ class Classification(Task):
         self.network = EncoderOnly(len(self.tokenizer), options)
         self.pooling = options.pooling(options.shape(causal=False))
         self.output_dropout = Dropout(options.output_dropout)
-        self.output = nn.Linear(self.pooling.width, self.target.size)
-        for part in (self.pooling, self.output):
-            initialize(part, options.initialization)
+        initialize(self.pooling, options.initialization)
+        self.output = initialize(nn.Linear(self.pooling.width, self.target.size), "gpt2")  # small: first guesses are even
         self._answered = self._cut = self._empty = 0
 
     @classmethod

@@ -48,7 +48,6 @@ def forget() -> None:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "shouting.py").write_text(HEAD)

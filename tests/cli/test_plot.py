@@ -14,11 +14,9 @@ STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        folder = tmp_path_factory.mktemp("runs")
-        assert fit(folder, "--trainer.max_steps", "1", "--trainer.val_check_interval", "1", "--model.position", "Relative") == 0
-        yield folder / "run"
+    folder = tmp_path_factory.mktemp("runs")
+    assert fit(folder, "--trainer.max_steps", "1", "--trainer.val_check_interval", "1", "--model.position", "Relative") == 0
+    return folder / "run"
 
 
 @pytest.mark.parametrize(

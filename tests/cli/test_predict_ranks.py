@@ -22,12 +22,10 @@ trainer: {max_steps: 1, accelerator: cpu}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A language model, whose draws depend on the number of a line."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        folder = tmp_path_factory.mktemp("runs")
-        (folder / "text.txt").write_text("the cat sat on the mat\n" * 20)
-        assert fit(folder, config=LANGUAGE_MODEL.replace("FOLDER", str(folder))) == 0
-        yield folder / "run"
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "text.txt").write_text("the cat sat on the mat\n" * 20)
+    assert fit(folder, config=LANGUAGE_MODEL.replace("FOLDER", str(folder))) == 0
+    return folder / "run"
 
 
 def lines(folder: Path, count: int) -> Path:

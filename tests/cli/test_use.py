@@ -18,11 +18,9 @@ from .small import SMALL, fit, results_of
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        folder = tmp_path_factory.mktemp("runs")
-        assert fit(folder, "--trainer.max_steps", "40", "--trainer.val_check_interval", "40") == 0
-        yield folder / "run"
+    folder = tmp_path_factory.mktemp("runs")
+    assert fit(folder, "--trainer.max_steps", "40", "--trainer.val_check_interval", "40") == 0
+    return folder / "run"
 
 
 def say(monkeypatch: pytest.MonkeyPatch, text: str | bytes) -> None:

@@ -16,14 +16,6 @@ from polyformer.text import TokenizerSettings
 TEXTS = ["a bc", "", "def g h", "i" * 50]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for each test."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("POLYFORMER_CACHE", str(folder))
-    return folder
-
-
 class Source:
     """Examples that are counted when read."""
 

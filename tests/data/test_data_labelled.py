@@ -25,12 +25,6 @@ from polyformer.text import BOS, EOS, PAD, TokenizerSettings
 ROWS = [("a good film", "pos"), ("a bad film", "neg"), ("good , very good", "pos"), ("so bad", "neg"), ("the film", "pos")]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of its own for each test."""
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
-
-
 def table(file: Path, rows: list[tuple[str, ...]], columns: tuple[str, ...] = ("text", "label")) -> str:
     """The rows as a file of the kind its name says."""
     objects = [dict(zip(columns, row, strict=True)) for row in rows]

@@ -1,19 +1,8 @@
 """Numbers in words."""
 
-from pathlib import Path
-
 import pytest
 
 from polyformer.data import SpelledNumbers, number_pairs, spell
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for each test."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("POLYFORMER_CACHE", str(folder))
-    return folder
-
 
 TABLE = [
     (0, "zero", "null", "\u96f6"),

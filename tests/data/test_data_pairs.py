@@ -13,14 +13,6 @@ from polyformer.text import BOS, EOS, PAD
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "under", "mat", "rug", "and", "a", "big", "small", "red"]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for each test."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("POLYFORMER_CACHE", str(folder))
-    return folder
-
-
 def write_pairs(folder: Path, count: int = 60) -> list[str]:
     sentences = [" ".join(WORDS[(at * step) % 14] for step in range(1, 2 + at % 9)) for at in range(count)]
     (folder / "a.en").write_text("".join(f"{text}\n" for text in sentences), encoding="utf-8")

@@ -16,12 +16,6 @@ SMALL = ExpressionLimits(min_length=6, max_length=40, max_depth=5, max_args=5)
 INNERMOST = re.compile(r"\[(MIN|MAX|MED|SM) ([\d ]+) \]")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of its own for each test."""
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
-
-
 def evaluate(text: str) -> int:
     """Lists without lists in them are replaced by their values, until one digit is left."""
     while "[" in text:

@@ -14,12 +14,6 @@ from polyformer.text import BOS, EOS, PAD, UNK
 MANY = "the quick brown fox jumps over a lazy dog while seven wizards mix black quartz"
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of its own for each test."""
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
-
-
 def documents(count: int = 40) -> list[str]:
     words = MANY.split()
     return [" ".join(words[(number * step) % 14] for step in range(1, 4 + number % 37)) for number in range(count)]

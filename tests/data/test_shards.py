@@ -29,12 +29,6 @@ ROWS = [{"text": f"the cat number {number} sat", "label": "ab"[number % 2], "oth
 SHARDS = 8
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of its own for each test."""
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
-
-
 def write(path: Path, rows: list[dict[str, str]]) -> None:
     """A file of the kind that its name says."""
     path.parent.mkdir(parents=True, exist_ok=True)

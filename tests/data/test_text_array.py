@@ -15,14 +15,6 @@ from polyformer.data.documents import Piece
 from polyformer.text import EOS, Tokenizer, TokenizerSettings, train_tokenizer
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for each test."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("POLYFORMER_CACHE", str(folder))
-    return folder
-
-
 def tokenizer_of(text: str = "a b c d") -> Tokenizer:
     return train_tokenizer([text], TokenizerSettings(kind="word", vocab_size=2**18, min_frequency=1), progress=False)
 

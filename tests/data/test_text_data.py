@@ -17,14 +17,6 @@ from polyformer.text import EOS, PAD, TokenizerSettings, train_tokenizer
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "under", "mat", "rug", "and", "a", "big", "small", "red"]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for each test."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("POLYFORMER_CACHE", str(folder))
-    return folder
-
-
 def write_text(folder: Path, count: int = 80) -> str:
     lines = [" ".join(WORDS[(at * step) % 14] for step in range(1, 2 + at % 9)) for at in range(count)]
     (folder / "a.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -8,14 +8,6 @@ from polyformer.data import PythonLibrary, TextTokenizerSettings
 from polyformer.data.library import library_files
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for each test."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("POLYFORMER_CACHE", str(folder))
-    return folder
-
-
 def test_each_file_is_in_one_split_and_tests_in_none() -> None:
     files = library_files()
     assert len(files) > 300 and not any("test" in path.parts or "site-packages" in path.parts for path in files)

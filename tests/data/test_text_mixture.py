@@ -17,12 +17,6 @@ from polyformer.data.window_mixture import MixedWindowPlan, apportioned
 SOURCES = [Source("a", 3.0), Source("b", 1.0), Source("c", 0.5)]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of its own for each test."""
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
-
-
 def source_of(totals: list[int], starts: Any) -> Any:
     return np.searchsorted(np.cumsum([0, *totals]), starts, side="right") - 1
 

@@ -22,8 +22,7 @@ WORDS = ["the", "cat", "dog", "sat", "ran", "on", "under", "mat", "rug", "and", 
 
 @pytest.fixture(autouse=True)
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of its own for each test, and small parts, so that everything happens several times."""
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
+    """Small parts, so that everything happens several times."""
     monkeypatch.setattr("polyformer.data.stream.CHUNK", 60)
     monkeypatch.setattr("polyformer.data.documents.PIECE", 20)
 

@@ -47,7 +47,6 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append((arguments, options))
         return Rows()
 
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("polyformer.data.stream.CHUNK", 60)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     return calls

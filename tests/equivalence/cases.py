@@ -204,7 +204,6 @@ def _over(*kinds: Kind, norms: list[tuple[NormPlace, NormKind]] = NORMS) -> pyte
     return pytest.mark.parametrize("case", chosen, ids=str)
 
 
-over_all = _over("encoder", "causal", "decoder", "crossed")
 over_causal = _over("causal", "decoder", "crossed")
 over_encoders = _over("encoder", "causal")
 over_decoders = _over("decoder", "crossed")

@@ -48,7 +48,7 @@ class Decode:
         self.history, self.sentence = self.history[chosen], self.sentence[chosen]
 
 
-@over_causal
+@over_one_norm_causal
 @torch.no_grad()
 def test_reordered_across_sentences_equals_recomputed(case: Case) -> None:
     decode = Decode(case.build(), sentences=3, rows_each=1)
@@ -58,7 +58,7 @@ def test_reordered_across_sentences_equals_recomputed(case: Case) -> None:
         decode.step()
 
 
-@over_causal
+@over_one_norm_causal
 @torch.no_grad()
 def test_reordered_within_a_beam_equals_recomputed(case: Case) -> None:
     decode = Decode(case.build(), sentences=3, rows_each=1)
@@ -76,7 +76,7 @@ def test_reordered_within_a_beam_equals_recomputed(case: Case) -> None:
         decode.step()
 
 
-@over_causal
+@over_one_norm_causal
 @torch.no_grad()
 def test_rows_of_a_sentence_share_its_memory_from_the_first_step(case: Case) -> None:
     decode = Decode(case.build(), sentences=2, rows_each=3)

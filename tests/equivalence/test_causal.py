@@ -4,7 +4,7 @@ import torch
 
 from polyformer.nn import Dropout, FullAttention, Mask
 
-from .cases import D_MODEL, Case, Subject, close, over_all, over_causal, over_one_norm
+from .cases import D_MODEL, Case, Subject, close, over_one_norm, over_one_norm_causal
 
 LENGTH = 5
 
@@ -28,7 +28,7 @@ def within_reach(case: Case) -> torch.Tensor:
     return reach > 0.0
 
 
-@over_all
+@over_one_norm
 def test_no_gradient_from_the_future(case: Case) -> None:
     dependence = influence(case)
     seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
@@ -39,7 +39,7 @@ def test_no_gradient_from_the_future(case: Case) -> None:
         assert torch.equal(dependence > 0.0, within_reach(case))
 
 
-@over_causal
+@over_one_norm_causal
 @torch.no_grad()
 def test_a_prefix_does_not_know_what_follows(case: Case) -> None:
     subject = case.build()
@@ -47,7 +47,7 @@ def test_a_prefix_does_not_know_what_follows(case: Case) -> None:
     close(subject(x, memory)[:, :3], subject(x[:, :3], memory))
 
 
-@over_all
+@over_one_norm
 def test_evaluation_equals_training_without_dropout(case: Case) -> None:
     subject = Subject(case.make().eval())
     x, memory = torch.randn(2, LENGTH, D_MODEL), subject.memory(2)

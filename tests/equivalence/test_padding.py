@@ -8,7 +8,7 @@ from torch import Tensor
 from polyformer.models import Encoder, Placement
 from polyformer.nn import Memory
 
-from .cases import D_MODEL, Case, Subject, close, over_all, over_causal, over_decoders, over_encoders
+from .cases import D_MODEL, Case, Subject, close, over_decoders, over_encoders, over_one_norm, over_one_norm_causal
 
 LENGTHS = (5, 3)
 PADDING = 9.0  # what stands at padding must not matter, so it is something large
@@ -75,7 +75,7 @@ def test_left_padding_in_cached_decoding(case: Case) -> None:
     close(out[1, 0], stack(torch.cat((texts[0], new[0], new[1, :1]))[None])[0, -1])
 
 
-@over_causal
+@over_one_norm_causal
 @torch.no_grad()
 def test_right_padding_without_a_mask_where_nothing_looks_ahead(case: Case) -> None:
     subject, texts = case.build(), ragged()
@@ -118,7 +118,7 @@ def test_the_memory_matters(case: Case) -> None:
     assert not torch.allclose(subject(x, memory), subject(x, other), atol=1e-3)
 
 
-@over_all
+@over_one_norm
 @torch.no_grad()
 def test_a_batch_equals_its_rows_in_any_order(case: Case) -> None:
     subject = case.build()

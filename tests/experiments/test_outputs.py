@@ -33,7 +33,6 @@ trainer: {max_steps: 2, val_check_interval: 2, accelerator: cpu}
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
 
 
 def lines_of(run: Path) -> list[dict[str, Any]]:

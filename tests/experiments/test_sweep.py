@@ -271,7 +271,6 @@ def test_a_range_for_agents() -> None:
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
     (tmp_path / "small.yaml").write_text(SMALL)
     return tmp_path / "small.yaml"
 

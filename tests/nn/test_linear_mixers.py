@@ -303,10 +303,7 @@ def test_frozen_performers_and_those_told_to_keep_their_features() -> None:
     assert all(torch.equal(seen[0][place], seen[3][place]) for place in (0, 1))
 
 
-def test_a_training_draws_features_and_a_resumed_one_has_those_of_its_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
+def test_a_training_draws_features_and_a_resumed_one_has_those_of_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(f"{'ab' * number} {'ba' * (number % 7)}\n" for number in range(1, 40)))
     mixer = "{class_path: Performer, init_args: {features: 6, redraw_every: 2}}"
     (tmp_path / "config.yaml").write_text(

@@ -65,9 +65,7 @@ def fit(config: Path, name: str, *words: str) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield tmp_path_factory.mktemp("runs")
+    return tmp_path_factory.mktemp("runs")
 
 
 @pytest.fixture(scope="module")

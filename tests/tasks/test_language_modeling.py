@@ -50,11 +50,9 @@ def config(folder: Path, layout: str = "packed") -> Path:
 
 @pytest.fixture(scope="module", params=["packed", "stream"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        folder = tmp_path_factory.mktemp("runs")
-        assert main(["fit", "--config", str(config(folder, request.param)), "--run", str(folder / "run"), "--debug"]) == 0
-        yield folder / "run"
+    folder = tmp_path_factory.mktemp("runs")
+    assert main(["fit", "--config", str(config(folder, request.param)), "--run", str(folder / "run"), "--debug"]) == 0
+    return folder / "run"
 
 
 def measured(run: Path, *words: str) -> dict[str, float]:
@@ -189,7 +187,6 @@ def test_a_window_beyond_the_model_is_refused(tmp_path: Path, capsys: Any) -> No
 @pytest.mark.parametrize("kind", ["TextData", "TextStream"])
 def test_a_stopped_training_goes_on_to_the_bit(kind: str, tmp_path: Path, monkeypatch: Any) -> None:
     """Across the end of an epoch too: the text has 15 batches."""
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
     file = config(tmp_path)
     content = yaml.safe_load(file.read_text())
     content["data"] = {"class_path": kind, "init_args": content["data"]}
@@ -223,7 +220,6 @@ def test_the_draws_of_a_line_follow_its_number(run: Path) -> None:
 
 
 def test_a_part_of_a_text_has_no_figures_per_word(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
     words = ["fit", "--config", str(config(tmp_path)), "--run", str(tmp_path / "run"), "--trainer.limit_val_batches", "2"]
     assert main([*words, "--data.test", "null"]) == 0
     assert set(results_of(tmp_path / "run")["metrics"]) == {"val/loss", "val/perplexity", "val/accuracy"}

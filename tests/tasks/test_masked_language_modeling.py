@@ -59,9 +59,7 @@ def write(folder: Path, lines: Sequence[str], changes: dict[str, str] | None = N
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield tmp_path_factory.mktemp("runs")
+    return tmp_path_factory.mktemp("runs")
 
 
 @pytest.fixture(scope="module")

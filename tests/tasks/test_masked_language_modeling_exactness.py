@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -117,8 +116,7 @@ def test_a_classifier_has_the_same_network() -> None:
     assert own == {name: value.shape for name, value in other.items() if name.startswith("network.")}
 
 
-def test_the_rows_are_those_of_a_classifier(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
+def test_the_rows_are_those_of_a_classifier(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("text\tlabel\nthe dog barks\tx\na cat\ty\n")
     masked, labelled = MaskedTextData(str(tmp_path / "a.tsv")), LabelledData(str(tmp_path / "a.tsv"))
     (one,), (other,) = masked.train_dataloader(), labelled.train_dataloader()

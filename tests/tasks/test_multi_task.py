@@ -57,14 +57,12 @@ def numbers(chance: random.Random) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        made = tmp_path_factory.mktemp("runs")
-        for name, rows in (("mood", one_label), ("count", numbers)):
-            (made / name).mkdir()
-            write(made / name, rows)
-        (made / "both.yaml").write_text(CONFIG.replace("FOLDER", str(made)))
-        yield made
+    made = tmp_path_factory.mktemp("runs")
+    for name, rows in (("mood", one_label), ("count", numbers)):
+        (made / name).mkdir()
+        write(made / name, rows)
+    (made / "both.yaml").write_text(CONFIG.replace("FOLDER", str(made)))
+    return made
 
 
 def fit(folder: Path, name: str, *words: str) -> Path:
@@ -120,14 +118,14 @@ def test_batches_do_not_change_figures(folder: Path, run: Path, tokens: str) -> 
 
 def test_a_part_alone_is_what_it_is_in_a_mixture(folder: Path) -> None:
     """With one part the losses are those of the task itself: the same batches, the same steps."""
-    words = ["--trainer.max_steps", "6", "--trainer.log_every_n_steps", "1", "--trainer.val_check_interval", "6"]
+    words = ["--trainer.max_steps", "12", "--trainer.log_every_n_steps", "1", "--trainer.val_check_interval", "12"]
     text = (folder / "both.yaml").read_text().replace("mood: Classification, count: Classification", "mood: Classification")
     (folder / "one.yaml").write_text(text[: text.index("      count:")] + text[text.index("training:") :])
     assert main(["fit", "--config", str(folder / "one.yaml"), "--run", str(folder / "one"), *words, "--debug"]) == 0
     task, _ = load_task(folder / "one" / "checkpoints" / "best.ckpt")
     assert set(metrics_of(folder / "one")[-1]) >= {"val/loss", "val/mood/accuracy"}
     losses = [float(row["train/loss"]) for row in metrics_of(folder / "one") if row["train/loss"]]
-    assert losses[-1] < losses[0]
+    assert sum(losses[-3:]) < sum(losses[:3])
     answers = task.answer(["a fine film"])
     assert answers[0].text.startswith("mood: ")
 

@@ -88,14 +88,12 @@ def question(chance: random.Random) -> Question:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        made = tmp_path_factory.mktemp("runs")
-        for number, (name, count) in enumerate((("train", 150), ("held_out", 41))):
-            chance = random.Random(number)
-            squad_file(made / f"{name}.json", [question(chance) for _ in range(count)])
-        (made / "small.yaml").write_text(SMALL.replace("FOLDER", str(made)))
-        yield made
+    made = tmp_path_factory.mktemp("runs")
+    for number, (name, count) in enumerate((("train", 150), ("held_out", 41))):
+        chance = random.Random(number)
+        squad_file(made / f"{name}.json", [question(chance) for _ in range(count)])
+    (made / "small.yaml").write_text(SMALL.replace("FOLDER", str(made)))
+    return made
 
 
 @pytest.fixture(scope="module")

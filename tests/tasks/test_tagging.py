@@ -57,14 +57,12 @@ def written(sentences: Sequence[Sequence[tuple[str, str]]]) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        made = tmp_path_factory.mktemp("runs")
-        for number, (name, count) in enumerate((("train", 200), ("held_out", 61))):
-            chance = random.Random(number)
-            (made / f"{name}.txt").write_text(written([sentence(chance) for _ in range(count)]))
-        (made / "small.yaml").write_text(SMALL.replace("FOLDER", str(made)))
-        yield made
+    made = tmp_path_factory.mktemp("runs")
+    for number, (name, count) in enumerate((("train", 200), ("held_out", 61))):
+        chance = random.Random(number)
+        (made / f"{name}.txt").write_text(written([sentence(chance) for _ in range(count)]))
+    (made / "small.yaml").write_text(SMALL.replace("FOLDER", str(made)))
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -43,14 +43,12 @@ trainer: {max_steps: 2, log_every_n_steps: 1, accelerator: cpu}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A folder with labelled texts, plain text and two configs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        made = tmp_path_factory.mktemp("runs")
-        write(made, one_label)
-        chance = random.Random(5)
-        (made / "text.txt").write_text("".join(sentence(chance, "fine", "strange") + "\n" for _ in range(80)))
-        (made / "lm.yaml").write_text(LANGUAGE_MODEL.replace("FOLDER", str(made)))
-        yield made
+    made = tmp_path_factory.mktemp("runs")
+    write(made, one_label)
+    chance = random.Random(5)
+    (made / "text.txt").write_text("".join(sentence(chance, "fine", "strange") + "\n" for _ in range(80)))
+    (made / "lm.yaml").write_text(LANGUAGE_MODEL.replace("FOLDER", str(made)))
+    return made
 
 
 def fit(folder: Path, config: str, run: str, *words: str) -> Path:

@@ -54,7 +54,6 @@ def test_blocks_are_compiled_once_for_all_shapes(counter: CompileCounter) -> Non
 
 
 def test_the_flag_compiles_each_block_for_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
     compiled, with_gradients = [], list[bool]()
 
     def fake(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:

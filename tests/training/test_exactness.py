@@ -26,11 +26,9 @@ OPTIONS = EncoderDecoderOptions(d_model=16, num_heads=2, encoder_layers=1, decod
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        made = SpelledNumbers(train_count=40, evaluation_count=5, tokenizer=PairTokenizerSettings(kind="character"))
-        made.dataset("train")
-        yield made
+    made = SpelledNumbers(train_count=40, evaluation_count=5, tokenizer=PairTokenizerSettings(kind="character"))
+    made.dataset("train")
+    return made
 
 
 def batch(data: SpelledNumbers, rows: list[int]) -> PairBatch:
@@ -125,12 +123,10 @@ def train(folder: Path, ranks: int, config: str) -> tuple[list[dict[str, str]], 
     (folder / "ranks.yaml").write_text(config)
     run = folder / f"ranks{ranks}"
     words = ["fit", "--config", str(folder / "ranks.yaml"), "--run", str(run), "--debug"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(folder / "cache"))
-        if ranks == 1:
-            assert main(words) == 0
-        else:
-            run_on_ranks(words, folder, ranks)
+    if ranks == 1:
+        assert main(words) == 0
+    else:
+        run_on_ranks(words, folder, ranks)
     with (run / "metrics.csv").open(newline="") as file:
         return list(csv.DictReader(file)), json.loads((run / "results.json").read_text())["metrics"]
 

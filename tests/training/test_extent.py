@@ -41,12 +41,10 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        made = tmp_path_factory.mktemp("data")
-        write(made, one_label)
-        (made / "lines.txt").write_text("".join(f"a word and word {number}\n" for number in range(60)))
-        yield made
+    made = tmp_path_factory.mktemp("data")
+    write(made, one_label)
+    (made / "lines.txt").write_text("".join(f"a word and word {number}\n" for number in range(60)))
+    return made
 
 
 def served(monkeypatch: pytest.MonkeyPatch, kind: type[Task]) -> list[tuple[int, ...]]:

@@ -22,19 +22,17 @@ from ..kills import CLASSIFIER, write_data
 CONFIG = (
     CLASSIFIER
     + """
-training: {save_every: 2, optimizer: {class_path: FusedAdamW, init_args: {lr: 0.001}}, schedule: Constant}
+training: {save_every: 2, optimizer: {class_path: FusedAdamW, init_args: {lr: 0.003}}, schedule: Constant}
 trainer: {max_steps: 6, val_check_interval: 3, log_every_n_steps: 1, accelerator: cpu}
 """
 )
 
 
 @pytest.fixture(scope="module", autouse=True)
-def config(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("data")
     write_data(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(folder / "cache"))
-        yield CONFIG.replace("FOLDER", str(folder))
+    return CONFIG.replace("FOLDER", str(folder))
 
 
 @pytest.fixture(scope="module")

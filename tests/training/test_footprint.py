@@ -24,13 +24,11 @@ SGD = ["--training.optimizer", "SGD"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        made = tmp_path_factory.mktemp("data")
-        (made / "lines.txt").write_text("".join(f"a word and word {number}\n" for number in range(400)))
-        for kind in ("translation", "text"):
-            (made / f"{kind}.yaml").write_text(KINDS[kind].replace("FOLDER", str(made)))
-        yield made
+    made = tmp_path_factory.mktemp("data")
+    (made / "lines.txt").write_text("".join(f"a word and word {number}\n" for number in range(400)))
+    for kind in ("translation", "text"):
+        (made / f"{kind}.yaml").write_text(KINDS[kind].replace("FOLDER", str(made)))
+    return made
 
 
 def told(monkeypatch: pytest.MonkeyPatch) -> list[Footprint]:

@@ -31,12 +31,10 @@ Step = Callable[[Classification, Any, int], Any]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def config(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("data")
     write_data(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(folder / "cache"))
-        yield CONFIG.replace("FOLDER", str(folder))
+    return CONFIG.replace("FOLDER", str(folder))
 
 
 @pytest.fixture(scope="module")

@@ -24,11 +24,6 @@ OPTIONS = EncoderDecoderOptions(d_model=16, num_heads=2, encoder_layers=1, decod
 SHORT = ("--trainer.max_steps", "4", "--trainer.val_check_interval", "4", "--data.evaluation_count", "3")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.getbasetemp() / "precision_cache"))
-
-
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed", "bf16-true"])
 def test_each_precision_trains_averages_and_answers(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -31,7 +31,6 @@ trainer: {max_steps: 8, val_check_interval: 4, log_every_n_steps: 1, accelerator
 
 @pytest.fixture(autouse=True)
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POLYFORMER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("polyformer.data.stream.CHUNK", 300)
     (tmp_path / "shards").mkdir()
     for number in range(6):  # four whole files, and two that all shares have documents of

@@ -2,20 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from polyformer.cli import main
 
 from ..cli.small import SMALL, fit, metrics_of, results_of
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def test_what_is_not_installed_is_said_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

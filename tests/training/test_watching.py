@@ -32,11 +32,9 @@ OPTIONS = EncoderDecoderOptions(d_model=16, num_heads=2, encoder_layers=1, decod
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        made = SpelledNumbers(train_count=40, evaluation_count=5, tokenizer=PairTokenizerSettings(kind="character"))
-        made.dataset("train")
-        yield made
+    made = SpelledNumbers(train_count=40, evaluation_count=5, tokenizer=PairTokenizerSettings(kind="character"))
+    made.dataset("train")
+    return made
 
 
 class Spoilt(Translation):

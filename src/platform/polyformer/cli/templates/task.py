@@ -96,10 +96,9 @@ class StarRating(Task):
         self.steps = sorted(assets.labels["label"], key=in_order)
         self.network = EncoderOnly(len(self.tokenizer), options)
         self.pooling = options.pooling(options.shape(causal=False))
-        self.output = nn.Linear(self.pooling.width, 1, bias=False)
+        self.output = initialize(nn.Linear(self.pooling.width, 1, bias=False), "gpt2")  # small: first guesses are even
         self.bounds = nn.Parameter(torch.linspace(-2.0, 2.0, len(self.steps) - 1))
-        for part in (self.pooling, self.output):
-            initialize(part, options.initialization)
+        initialize(self.pooling, options.initialization)
 
     @classmethod
     def check(cls, options: StarRatingOptions, data: StarRatingData, training: bool) -> None:
