@@ -3,6 +3,7 @@
 Letters: B batch, L target tokens, D model.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -14,12 +15,16 @@ from polyformer.data import PairBatch, PairData, encode_texts, pair_batches
 from polyformer.decoding import Hypothesis, Search, Symbols, beam_search, log_probabilities
 from polyformer.models import EncoderDecoder, EncoderDecoderOptions
 from polyformer.text import BOS, EOS, PAD, Assets
+from polyformer.text.words import is_spaceless
 from polyformer.training import Answer, LineError, Loss, Task, perplexity, sequence_loss
 
 __all__ = ["Translation"]
 
+log = logging.getLogger("polyformer")
+
 SYMBOLS = Symbols(begin=BOS, end=EOS, never=(PAD, BOS))
 SHOWN, TABLED = 3, 8
+ADVISED = 100  # references that tell how their language is written
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Translation(Task):
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(f"`label_smoothing` must be at least 0 and below 1, but is {label_smoothing}")
         self.label_smoothing, self.search, self.bleu_tokenizer = label_smoothing, search, bleu_tokenizer
+        self._advised = False
         self.validation_search = replace(search, beam=validation_beam, n_best=1)
         sizes = len(assets.tokenizers["source"]), len(assets.tokenizers["target"])
         self.network = EncoderDecoder(*sizes, options)
@@ -96,6 +102,7 @@ class Translation(Task):
         likelihood = sums["negative_log_likelihood"] / sums["count"]
         hypotheses = [record.hypothesis for record in records]
         references = [[record.reference for record in records]]
+        self._advise(" ".join(record.reference for record in records[:ADVISED]))
         exact = sum(record.hypothesis == record.reference for record in records)
         return {
             "loss": likelihood,
@@ -105,6 +112,16 @@ class Translation(Task):
             "chrf": sacrebleu.CHRF().corpus_score(hypotheses, references).score,
             "exact_match": exact / len(records),
         }
+
+    def _advise(self, references: str) -> None:
+        """Warns, once, where BLEU would take whole sentences for words."""
+        if self.bleu_tokenizer in ("13a", "intl") and not self._advised and is_spaceless(references):
+            log.warning(
+                "the references have no spaces between words, so that BLEU is next to nothing with `task.bleu_tokenizer` %s: "
+                "set it to zh for Chinese, or to char",
+                self.bleu_tokenizer,
+            )
+            self._advised = True
 
     def _bleu(self) -> sacrebleu.BLEU:
         return sacrebleu.BLEU(tokenize=self.bleu_tokenizer)

@@ -60,6 +60,8 @@ def instantiates(words: list[str]) -> None:
         (["--task", "Translaton"], "did you mean Translation?"),
         (["--task.label_smothing", "0.1"], "unknown key task.label_smothing"),
         (["--model.d_model", "wide"], "`model.d_model` must be int, but is wide"),
+        (["--training.optimizer.lr", "fast"], "`training.optimizer.lr` must be float, but is fast"),
+        (["--data.batches.tokens", "many"], "`data.batches.tokens` must be int, but is many"),
         (["--config", "missing.yaml"], "missing.yaml: no such file"),
         (["--data", "PairData", "--data.train_count", "3"], "unknown key data.train_count"),
         (["--sed", "1"], "unknown key --sed"),

@@ -1,6 +1,7 @@
 """`platform fit` from the command line: what it leaves, how it resumes, what it refuses."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,30 @@ def test_the_mean_of_steps_is_that_of_their_weights(tmp_path: Path) -> None:
     for name, value in content["state_dict"].items():
         torch.testing.assert_close(value, sum(part[name] for part in weights) / 3, rtol=1e-5, atol=1e-6)  # type: ignore[operator]
         assert torch.equal(content["current_model_state"][name], weights[-1][name])
+
+
+def test_of_the_same_figure_the_lower_loss_is_the_better_one(whole: Path, tmp_path: Path) -> None:
+    """At first nothing is translated right, and BLEU is 0 at each validation."""
+    assert fit(tmp_path, "--training.monitor", "val/exact_match", "--training.keep", "2") == 0
+    rows = [row for row in metrics_of(tmp_path / "run") if row["val/loss"]]
+    assert {row["val/exact_match"] for row in rows} == {"0.0"} and float(rows[1]["val/loss"]) < float(rows[0]["val/loss"])
+    assert torch.load(tmp_path / "run" / "checkpoints" / "best.ckpt", weights_only=True)["global_step"] == int(rows[1]["step"])
+
+
+def test_a_finished_run_says_how_to_go_on(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    assert main(["fit", "--run", str(tmp_path / "run"), "--resume"]) == 0
+    assert (
+        "has come to its end; to go on with it, raise --trainer.max_steps above 10"
+        in (tmp_path / "run" / "log.txt").read_text()
+    )
+
+
+def test_bleu_of_chinese_needs_its_tokenizer(tmp_path: Path) -> None:
+    words = ["--data.language", "chinese", "--trainer.max_steps", "2", "--trainer.val_check_interval", "1"]
+    for tokenizer, warnings in (("13a", 1), ("zh", 0)):
+        assert fit(tmp_path, *words, "--task.bleu_tokenizer", tokenizer, name=tokenizer) == 0
+        assert (tmp_path / tokenizer / "log.txt").read_text().count("set it to zh for Chinese") == warnings
 
 
 @pytest.mark.parametrize("kind", ["last", "best"])

@@ -78,8 +78,8 @@ def test_numbers_and_nulls_become_text(tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         ("a.tsv", "de\tfr\n", r"a\.tsv, line 1: no column 'en'; the columns are de, fr"),
-        ("a.tsv", "de\ten\nx\ty\nx\n", r"a\.tsv, line 3: 1 fields where 2 are needed"),
-        ("a.csv", 'de,en\n"a\nb",c\nx\n', r"a\.csv, line 4: 1 fields where 2 are needed"),
+        ("a.tsv", "de\ten\nx\ty\nx\n", r"a\.tsv, line 3: 2 fields are needed, but there are 1"),
+        ("a.csv", 'de,en\n"a\nb",c\nx\n', r"a\.csv, line 4: 2 fields are needed, but there are 1"),
         ("a.csv", 'de,en\na,"b\n', r'a\.csv, line 2: a quote \("\) opens here and is never closed'),
         ("a.jsonl", '{"de": "x", "en": "y"}\n{"de": \n', r"a\.jsonl, line 2: broken JSON at column"),
         ("a.jsonl", '{"de": "x"}\n', r"a\.jsonl, line 1: no column 'en'; the columns are de"),
@@ -99,7 +99,7 @@ def test_broken_tables_are_named(tmp_path: Path, name: str, content: str | bytes
 
 
 def test_numbers_beyond_the_row(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"line 2: 1 fields where at least 2 are needed"):
+    with pytest.raises(ValueError, match=r"line 2: at least 2 fields are needed, but there are 1"):
         list(read_examples(write(tmp_path / "a.tsv", "x\ty\nx\n"), NUMBERED))
 
 

@@ -127,7 +127,7 @@ def test_a_run_that_dies_at_its_best_validation_is_made_whole(
     folder = tmp_path / "run" / "checkpoints"
     assert read_checkpoint(folder / "last.ckpt")["global_step"] == 3 and not (folder / "best.ckpt").exists()
     with monkeypatch.context() as patch:  # how good the later ones are must not matter
-        patch.setattr(Checkpoints, "_order", lambda self, entry: (0.0, entry[1]))
+        patch.setattr(Checkpoints, "_order", lambda self, entry: (0.0, 0.0, entry[2]))
         assert main(["fit", "--run", str(tmp_path / "run"), "--resume", "--debug"]) == 0
     assert metrics_of(tmp_path / "run") == metrics_of(whole)
     assert read_checkpoint(folder / "best.ckpt")["global_step"] == 3

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from jsonargparse import Namespace
 
+from polyformer.cli.keys import describe_keys
 from polyformer.cli.pictures import attention_pictures
 from polyformer.cli.quiet import quiet, show_log
 from polyformer.cli.settings import parse_settings
@@ -41,7 +42,7 @@ def fit(words: list[str]) -> int:
     parser, settings = parse_settings(words)
     settings.wandb.group = settings.wandb.group or _family(words)
     if keys:
-        parser.parser.print_help()
+        print(*describe_keys(parser.parser, settings), sep="\n")
         return 0
     if resume and settings.trainer.fast_dev_run:
         raise UsageError("--trainer.fast_dev_run tries a config out and keeps nothing: leave --resume out")
@@ -144,7 +145,8 @@ def _write_config(run: RunFolder, parser: TaskParser, settings: Namespace) -> No
 def _say_next(run: RunFolder, results: dict[str, Any]) -> None:
     """The figures, and the line to try next."""
     metrics = {name: value for name, value in results["metrics"].items() if isinstance(value, float)}
-    log.info("%s", describe({name: value for name, value in metrics.items() if name.startswith("test/")} or metrics))
+    tested = {name: value for name, value in metrics.items() if name.startswith("test/")}
+    log.info("%s", describe(tested) if tested else f"the best validation: {describe(metrics)}")
     log.info("everything is in %s", run.path)
     if results.get("try"):
         quoted = results["try"].replace("'", "'\\''")

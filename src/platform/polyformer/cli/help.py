@@ -7,7 +7,8 @@ platform fit --run NAME --resume [--KEY VALUE ...]            go on where it sto
 
   Ctrl-C, or SIGTERM, ends a training when the step at work is done, and saves it; once more, at once.
 
-  --config FILE             a YAML file; a second one adds to the first
+  --config FILE             a YAML file; a second one adds to the first. Those that come with Polyformer, such as
+                            configs/translation/quickstart.yaml, are found from any folder
   --run NAME                the folder runs/NAME (or a path); default: the config's name and the time
   --task NAME               what to train, such as Translation; usually in the config
   --data.train FILES        your data: a table, "[source.txt, target.txt]", or hub:NAME:SPLIT
@@ -21,7 +22,7 @@ platform fit --run NAME --resume [--KEY VALUE ...]            go on where it sto
   --seed N                  decides initial weights, dropout and order
   --logger wandb            show the run on Weights & Biases too, offline where there is no key or no network;
                             --wandb.project NAME, also entity, group, tags, mode, checkpoints; or --logger tensorboard
-  --keys                    print every key with its help and default, for the config given
+  --keys                    print every key of the config given, with its value there and what it is for
 
 Every key may stand in the YAML file or on the command line, which wins."""
 
@@ -55,7 +56,8 @@ SCORE = """platform score --ckpt_path PATH [--input FILE] [--output FILE] [--jso
 
   The log-probability (in nats) of each line, its end included; for translation a line is source, tab, target.
   For classification, the log-probability of every label for each line.
-  --json adds the number of tokens and the perplexity per token; for language models also per word, and bits per byte."""
+  --json adds the number of tokens and the perplexity per token; for language models also per word, and bits per byte. The end
+  counts there too, as a token, a word and a byte."""
 
 TOKENIZER = """platform tokenizer train --output FILE [--kind KIND] [--vocab_size N] [--lowercase] --input FILES ...
 platform tokenizer show PATH [--input FILE]

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from polyformer.cli.shipped import shipped, shipped_names
 from polyformer.errors import UsageError
+from polyformer.training.names import nearest
 
 if TYPE_CHECKING:
     from jsonargparse import Namespace
@@ -28,7 +30,14 @@ def parse_settings(words: list[str]) -> "tuple[TaskParser, Namespace]":
         parser = TaskParser(task_class(name))
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return parser, parser.parse(words)
+    return parser, parser.parse([_found(word, before) for word, before in zip(words, ["", *words], strict=False)])
+
+
+def _found(word: str, before: str) -> str:
+    """A word of the command line; the file of a config by its path."""
+    if word.startswith("--config="):
+        return f"--config={shipped(word.removeprefix('--config='))}"
+    return shipped(word) if before == "--config" else word
 
 
 def named_task(words: list[str]) -> str:
@@ -63,10 +72,11 @@ def _read(path: str) -> dict[str, Any]:
     Raises:
         UsageError: If it is missing, broken, or no mapping of keys.
     """
-    file = Path(path)
+    file = Path(shipped(path))
     if not path or not file.is_file():
         near = sorted(str(other) for other in file.parent.glob("*.yaml")) if file.parent.is_dir() else []
-        raise UsageError(f"--config {path}: no such file" + (f"; there are {', '.join(near)}" if near else ""))
+        hint = f"; there are {', '.join(near)}" if near else nearest(path, shipped_names())
+        raise UsageError(f"--config {path}: no such file{hint}")
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

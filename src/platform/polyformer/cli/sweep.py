@@ -14,6 +14,7 @@ import yaml
 from polyformer.cli.help import SWEEP
 from polyformer.cli.quiet import quiet
 from polyformer.cli.settings import parse_settings
+from polyformer.cli.shipped import shipped, shipped_names
 from polyformer.cli.words import flag, option
 from polyformer.errors import UsageError
 from polyformer.experiments.agents import for_agents
@@ -23,6 +24,7 @@ from polyformer.experiments.search import Trials
 from polyformer.experiments.settings import flat, in_words
 from polyformer.experiments.sweep import BUDGETS, Cell, Search, Sweep, seeds_of, sweep_of
 from polyformer.experiments.sweep_folder import SweepFolder
+from polyformer.training.names import nearest
 
 __all__ = ["sweep"]
 
@@ -120,9 +122,9 @@ def _described(words: list[str]) -> Sweep:
 
 
 def _read(file: str) -> dict[str, Any]:
-    path = Path(file)
+    path = Path(shipped(file))
     if not path.is_file():
-        raise ValueError(f"{file}: no such file")
+        raise ValueError(f"{file}: no such file{nearest(file, shipped_names())}")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -11,6 +11,8 @@ from polyformer.training.discovery import find_tasks
 
 __all__ = ["tasks"]
 
+WIDTH = 200  # where no terminal has one
+
 
 def tasks(words: list[str]) -> int:
     """Lists the tasks found."""
@@ -19,7 +21,8 @@ def tasks(words: list[str]) -> int:
     found = find_tasks()
     for name, kind in sorted(found.items()):
         table.add_row(name, kind.model_class.__name__, kind.data_class.__name__, inspect.getfile(kind))
-    Console().print(table)
+    console = Console()
+    console.print(table, width=None if console.is_terminal else WIDTH)
     for line in found.broken:
         print(line, file=sys.stderr)
     return 0

@@ -116,7 +116,8 @@ class TokenBatches:
 
     def describe(self) -> str:
         """How many batches of how many tokens, for the log."""
-        return f"{len(self):,} batches of about {self.tokens:,} tokens, {self.padding(0):.1%} of their places padding"
+        batches = "1 batch" if len(self) == 1 else f"{len(self):,} batches"
+        return f"{batches} of about {self.tokens:,} tokens, {self.padding(0):.1%} of their places padding"
 
     def padding(self, epoch: int, column: int | None = None) -> float:
         """The share of the batches' places that hold padding, over all columns or in one."""

@@ -83,7 +83,7 @@ def _by_position(
     for number, fields in rows:
         if len(fields) < width or (exact and len(fields) > width):
             needed = f"{'' if exact else 'at least '}{width}"
-            reading.line(path, f"{path}, line {number}: {len(fields)} fields where {needed} are needed")
+            reading.line(path, f"{path}, line {number}: {needed} fields are needed, but there are {len(fields)}")
         else:
             yield {name: fields[place] for name, place in places.items()}
 

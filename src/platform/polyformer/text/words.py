@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["WORD"]
+__all__ = ["WORD", "is_spaceless"]
 
 SIGNS = (
     r"!-/:-@\[-`{-~"  # ASCII
@@ -17,3 +17,15 @@ WORD = re.compile(rf"[^\s{SIGNS}]+|\S")
 >>> WORD.findall("(NBA) 10€, 人口"), "\\uff0c" in WORD.findall("人\\uff0c2189")
 (['(', 'NBA', ')', '10', '€', ',', '人', '口'], True)
 """
+
+SPACELESS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+"""A character of a script whose words no spaces part: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+
+
+def is_spaceless(text: str) -> bool:
+    """Whether most of a text is written without spaces between words.
+
+    >>> is_spaceless("一只狗在跑 (1)"), is_spaceless("개가 달린다"), is_spaceless("")
+    (True, False, False)
+    """
+    return 2 * len(SPACELESS.findall(text)) > len("".join(text.split()))

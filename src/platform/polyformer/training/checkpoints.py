@@ -1,6 +1,7 @@
 """Checkpoints: one file each, never half written, read only if undamaged, never a pickle of a stranger's classes."""
 
 import logging
+import math
 import os
 import shutil
 import zipfile
@@ -112,7 +113,7 @@ class Checkpoints(Callback):
     def __init__(self, folder: Path, monitor: str, mode: str, save_every: int | None = None, keep: int = 1) -> None:
         self.folder, self.monitor, self.mode = folder, monitor, mode
         self.save_every, self.keep = save_every, keep
-        self.ranking: list[tuple[float, int]] = []
+        self.ranking: list[tuple[float, float, int]] = []  # (value, validation loss, step), the best first
         self.best_metrics: dict[str, float] = {}
         self.draw_best: Callable[[], dict[str, Any]] = dict
         self.validated_step = -1
@@ -121,14 +122,14 @@ class Checkpoints(Callback):
     @property
     def best(self) -> tuple[float, int] | None:
         """(value, step) of the best checkpoint so far."""
-        return self.ranking[0] if self.ranking else None
+        return (self.ranking[0][0], self.ranking[0][2]) if self.ranking else None
 
     def state_dict(self) -> dict[str, Any]:
         ranking = [list(entry) for entry in self.ranking]
         return {"ranking": ranking, "validated_step": self.validated_step, "best_metrics": self.best_metrics}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.ranking = [(value, step) for value, step in state_dict["ranking"]]
+        self.ranking = [(value, loss, step) for value, loss, step in state_dict["ranking"]]
         self.validated_step, self.best_metrics = state_dict["validated_step"], state_dict["best_metrics"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -168,14 +169,15 @@ class Checkpoints(Callback):
             raise ValueError(f"`training.monitor` is {self.monitor}, but the metrics are {', '.join(sorted(metrics))}")
         step = trainer.global_step
         self.validated_step = step
-        self.ranking = sorted([*self.ranking, (metrics[self.monitor], step)], key=self._order)[: self.keep]
+        entry = metrics[self.monitor], metrics.get("val/loss", math.inf), step
+        self.ranking = sorted([*self.ranking, entry], key=self._order)[: self.keep]
         if self.best is not None and self.best[1] == step:
             self.best_metrics, self.draw_best = metrics, cast(Any, pl_module).draw
         self._save(trainer)
 
     def is_better(self, value: float) -> bool:
         """Whether a value beats the best so far."""
-        return self.best is None or self._order((value, 0)) < self._order(self.best)
+        return self.best is None or self._signed(value) < self._signed(self.best[0])
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves the end of a training that has no validation."""
@@ -186,10 +188,14 @@ class Checkpoints(Callback):
         if self._saved_step != trainer.global_step and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._save(trainer)
 
-    def _order(self, entry: tuple[float, int]) -> tuple[float, int]:
-        value, step = entry
-        signed = value if self.mode == "min" else -value
-        return (signed if signed == signed else float("inf"), step)
+    def _order(self, entry: tuple[float, float, int]) -> tuple[float, float, int]:
+        """Of the same value the lower loss is the better one, as before anything is translated right; then the earlier step."""
+        value, loss, step = entry
+        return self._signed(value), math.inf if math.isnan(loss) else loss, step
+
+    def _signed(self, value: float) -> float:
+        """Lower is better."""
+        return math.inf if math.isnan(value) else value if self.mode == "min" else -value
 
     def _save(self, trainer: Trainer) -> None:
         last, step = self.folder / "last.ckpt", trainer.global_step
@@ -205,11 +211,11 @@ class Checkpoints(Callback):
         """Links the checkpoint of a step under the names that its rank gives it."""
         if self.best is not None and self.best[1] == step:
             _link(source, self.folder / "best.ckpt")
-        if self.keep > 1 and any(ranked == step for _, ranked in self.ranking):
+        if self.keep > 1 and any(ranked == step for *_, ranked in self.ranking):
             _link(source, self.folder / f"step-{step}.ckpt")
 
     def _unlink_unranked(self) -> None:
-        ranked = {f"step-{step}.ckpt" for _, step in self.ranking}
+        ranked = {f"step-{step}.ckpt" for *_, step in self.ranking}
         for path in self.folder.glob("step-*.ckpt"):
             if path.name not in ranked:
                 path.unlink()

@@ -9,6 +9,8 @@ from polyformer.training.names import nearest
 
 __all__ = ["explain"]
 
+WHERE = r'(?:Parser key|[Aa]rgument) "?-*([\w.]+)"?:'
+
 
 def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterable[str]]) -> UsageError:
     """An error that says what to do.
@@ -25,14 +27,15 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
         return UsageError(f"unknown key --{match[1]}{nearest(match[1], keys)}")
     if match := re.search(r"Group '([^']+)' does not accept option '([^']+)'", text):
         return _unknown(f"{match[1]}.{match[2]}", keys)
-    where = re.search(r'(?:Parser key|[Aa]rgument) "?-*([\w.]+)"?:', text)
+    where = re.search(WHERE, text)
     key = where[1] if where else ""
     if match := re.search(r"Option '([^']+)' is not accepted", text):
         return _unknown(f"{key}.{match[1]}", keys)
     if match := re.search(r"(?:Expected a dot import path string:|Unexpected import path format:) '?([\w.]+)", text):
         return UsageError(f"`{key}` is {match[1]}, but there is no such class{nearest(match[1], classes_for(key))}")
-    if match := re.search(r"Expected an? (?:<class ')?(.+?)'?>?\. Got value: (.*)", text):
-        return UsageError(f"`{key}` must be {match[1]}, but is {match[2]}")
+    if match := re.search(r"Expected an? (?:<class ')?(.+?)'?>?\. Got value: (.*?)(?:\. Got value: .*)?$", text, re.MULTILINE):
+        chain = dict.fromkeys(re.findall(WHERE, text[: match.start()]))  # from the option down to what is within it
+        return UsageError(f"`{'.'.join(chain)}` must be {match[1]}, but is {match[2]}")
     if match := re.search(r"the following arguments are required: (\w+)", text):
         return UsageError(f"`{key}` needs `{match[1]}`")
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -112,6 +112,8 @@ class Fitting:
         if start is not None:
             metrics_file.resume(start.step)
             log.info("resuming from step %d", start.step)
+            if start.step >= steps:
+                log.info("this training has come to its end; to go on with it, raise --trainer.max_steps above %d", steps)
         if isinstance(trainer.strategy, DDPStrategy):
             trainer.strategy._ddp_kwargs.setdefault("find_unused_parameters", not task.trains_all_parameters)
             trainer.strategy._ddp_kwargs.setdefault("broadcast_buffers", False)  # alike everywhere; ranks evaluate more or less

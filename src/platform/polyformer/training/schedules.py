@@ -121,7 +121,13 @@ class Noam(Schedule):
 
 
 class Linear(Schedule):
-    """From lr down to lr * floor in a straight line, at the last step."""
+    """From lr down to lr * floor in a straight line, at the last step.
+
+    Args:
+        horizon: What is known of the training.
+        warmup: Steps of linear rise.
+        floor: Factor at the last step.
+    """
 
     def __init__(self, horizon: Horizon, warmup: int = 0, floor: float = 0.0) -> None:
         super().__init__(horizon, warmup)
@@ -132,7 +138,13 @@ class Linear(Schedule):
 
 
 class Cosine(Schedule):
-    """From lr down to lr * floor along half a cosine (Loshchilov and Hutter 2017), at the last step."""
+    """From lr down to lr * floor along half a cosine (Loshchilov and Hutter 2017), at the last step.
+
+    Args:
+        horizon: What is known of the training.
+        warmup: Steps of linear rise.
+        floor: Factor at the last step.
+    """
 
     def __init__(self, horizon: Horizon, warmup: int = 0, floor: float = 0.0) -> None:
         super().__init__(horizon, warmup)
