@@ -292,3 +292,12 @@ def test_mistakes_are_said(
     made_up(tmp_path / "runs" / "pos", "a")
     assert main(["compare", *words]) in (1, 2)
     assert said in capsys.readouterr().err
+
+
+def test_runs_that_differ_in_much_are_told_by_their_names(tmp_path: Path) -> None:
+    more = {"model": {"d_model": 128, "dropout": 0.1, "num_heads": 8, "norm": "rms_norm"}, "task": {"label_smoothing": 0}}
+    comparison = compared(made_up(tmp_path, "small"), made_up(tmp_path, "large", settings=more), tested=False)
+    titles, lines = table_of(comparison)
+    assert titles[0] == "run" and {line[0] for line in lines} == {"small", "large"} and len(comparison.settings) > 4
+    few = compared(made_up(tmp_path, "a"), made_up(tmp_path, "b", "Learned"), tested=False)
+    assert table_of(few)[0][0] == "model.position" and few.rows[1].name == "position=Learned"

@@ -15,6 +15,9 @@ __all__ = ["Mark", "Measured", "Row", "rows_of"]
 UNTOLD = ("seed", "logger", "wandb")
 """Settings that are no difference: seeds make the runs of one row, and who else is told changes nothing."""
 
+MANY = 4
+"""Runs that differ in more settings than these have their names in the table."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -74,7 +77,9 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What tells it apart, in short: `position=Rotary, d_model=64`; the run's name where nothing does."""
+        """What tells it apart, in short: `position=Rotary, d_model=64`; the run's name where nothing does, or too much."""
+        if "run" in self.differences:
+            return self.runs[0].name
         last = [key.rpartition(".")[2] for key in self.differences]
         keys = [short if last.count(short) == 1 else key for key, short in zip(self.differences, last, strict=True)]
         told = [f"{key}={in_words(value)}" for key, value in zip(keys, self.differences.values(), strict=True)]
@@ -100,7 +105,8 @@ class Row:
 def rows_of(runs: Sequence[Run]) -> list[Row]:
     """Runs, put into rows in the order in which they come.
 
-    Two runs with the same settings and the same seed are rows of their own, told apart by their names.
+    Two runs with the same settings and the same seed are rows of their own, told apart by their names; so are runs that differ
+    in very much.
     """
     keys = differing([run.settings for run in runs], ignored=UNTOLD)
     groups: dict[str, list[Run]] = {}
@@ -112,7 +118,8 @@ def rows_of(runs: Sequence[Run]) -> list[Row]:
     alike = {chosen.rstrip("'") for chosen in groups if chosen.endswith("'")}
     rows = []
     for chosen, members in groups.items():
-        told = {key: members[0].settings[key] for key in keys if key in members[0].settings}
-        told |= {"run": members[0].name} if chosen.rstrip("'") in alike else {}
+        is_named = chosen.rstrip("'") in alike or (len(keys) > MANY and len(members) == 1)
+        told = {"run": members[0].name} if is_named else {}
+        told |= {key: members[0].settings[key] for key in keys if key in members[0].settings}
         rows.append(Row(told, tuple(sorted(members, key=lambda run: run.seed))))
     return rows
