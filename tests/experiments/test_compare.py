@@ -73,7 +73,7 @@ def test_arguments_of_another_class_are_no_difference(tmp_path: Path) -> None:
 
 def test_the_same_run_twice_is_told_apart_by_name(tmp_path: Path) -> None:
     comparison = compared(made_up(tmp_path, "first"), made_up(tmp_path, "again"), tested=False)
-    assert sorted(row.name for row in comparison.rows) == ["run=again", "run=first"]
+    assert sorted(row.name for row in comparison.rows) == ["again", "first"]
 
 
 def test_time_to_a_mark(tmp_path: Path) -> None:
