@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from polyformer.training.build import TaskParser
 
-__all__ = ["named_task", "parse_settings"]
+__all__ = ["named_task", "parse_settings", "read_config"]
 
 
 def parse_settings(words: list[str]) -> "tuple[TaskParser, Namespace]":
@@ -52,7 +52,7 @@ def named_task(words: list[str]) -> str:
         if not equals:
             value = words[place + 1] if place + 1 < len(words) else ""
         if key == "--config":
-            name = _name_of(_read(value).get("task")) or name
+            name = _name_of(read_config(value).get("task")) or name
         elif key == "--task":
             name = value
     if name is None:
@@ -66,8 +66,12 @@ def _name_of(task: Any) -> str | None:
     return task.get("class_path") if isinstance(task, dict) else task
 
 
-def _read(path: str) -> dict[str, Any]:
-    """A YAML file.
+def read_config(path: str, keys: str = "`task:` and `model:`") -> dict[str, Any]:
+    """A YAML file, also one of those that come with Polyformer.
+
+    Args:
+        path: Where it is.
+        keys: Some that it may hold, for errors.
 
     Raises:
         UsageError: If it is missing, broken, or no mapping of keys.
@@ -76,7 +80,7 @@ def _read(path: str) -> dict[str, Any]:
     if not path or not file.is_file():
         near = sorted(str(other) for other in file.parent.glob("*.yaml")) if file.parent.is_dir() else []
         hint = f"; there are {', '.join(near)}" if near else nearest(path, shipped_names())
-        raise UsageError(f"--config {path}: no such file{hint}")
+        raise UsageError(f"{path or '--config'}: no such file{hint}")
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -84,5 +88,5 @@ def _read(path: str) -> dict[str, Any]:
         line = f":{place.line + 1}" if place else ""
         raise UsageError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
     if not isinstance(content, dict):
-        raise UsageError(f"{path}: must hold keys such as `task:` and `model:`")
+        raise UsageError(f"{path}: must hold keys such as {keys}")
     return content

@@ -13,8 +13,7 @@ import yaml
 
 from polyformer.cli.help import SWEEP
 from polyformer.cli.quiet import quiet
-from polyformer.cli.settings import parse_settings
-from polyformer.cli.shipped import shipped, shipped_names
+from polyformer.cli.settings import parse_settings, read_config
 from polyformer.cli.words import flag, option
 from polyformer.errors import UsageError
 from polyformer.experiments.agents import for_agents
@@ -24,7 +23,6 @@ from polyformer.experiments.search import Trials
 from polyformer.experiments.settings import flat, in_words
 from polyformer.experiments.sweep import BUDGETS, Cell, Search, Sweep, seeds_of, sweep_of
 from polyformer.experiments.sweep_folder import SweepFolder
-from polyformer.training.names import nearest
 
 __all__ = ["sweep"]
 
@@ -96,7 +94,7 @@ def _described(words: list[str]) -> Sweep:
         ValueError: If it is not described, or not rightly.
     """
     file = words.pop(0) if words and not words[0].startswith("-") else None
-    content: dict[str, Any] = _read(file) if file is not None else {}
+    content: dict[str, Any] = read_config(file, "`config:` and `vary:`") if file is not None else {}
     configs, varied = _all(words, "--config"), _all(words, "--vary")
     if configs:
         content["config"] = configs
@@ -119,19 +117,6 @@ def _described(words: list[str]) -> Sweep:
     if found.parallel < 1:
         raise ValueError(f"`parallel` must be at least 1, but is {found.parallel}")
     return found
-
-
-def _read(file: str) -> dict[str, Any]:
-    path = Path(shipped(file))
-    if not path.is_file():
-        raise ValueError(f"{file}: no such file{nearest(file, shipped_names())}")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: not valid YAML: {getattr(error, 'problem', error)}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{file}: must hold keys such as `config:` and `vary:`")
-    return content
 
 
 def _all(words: list[str], name: str) -> list[str]:

@@ -111,9 +111,7 @@ class Fitting:
         trainer = self._trainer(steps, [metrics_file, self.trackers], callbacks)
         if start is not None:
             metrics_file.resume(start.step)
-            log.info("resuming from step %d", start.step)
-            if start.step >= steps:
-                log.info("this training has come to its end; to go on with it, raise --trainer.max_steps above %d", steps)
+            _say_start(start.step, steps)
         if isinstance(trainer.strategy, DDPStrategy):
             trainer.strategy._ddp_kwargs.setdefault("find_unused_parameters", not task.trains_all_parameters)
             trainer.strategy._ddp_kwargs.setdefault("broadcast_buffers", False)  # alike everywhere; ranks evaluate more or less
@@ -253,3 +251,10 @@ class Fitting:
         log.info("testing %s", name)
         trainer.test(task, datamodule=self.data, verbose=False)
         return task.metrics
+
+
+def _say_start(step: int, steps: int) -> None:
+    """Says where a training goes on, or that nothing is left of it."""
+    log.info("resuming from step %d", step)
+    if step >= steps:
+        log.info("this training has come to its end; to go on with it, raise --trainer.max_steps above %d", steps)
