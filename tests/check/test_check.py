@@ -82,7 +82,8 @@ def test_the_networks_of_all_configs_pass_without_data(
     monkeypatch.setattr(sources, "_load_hub", unreachable)
     monkeypatch.setattr(Subject, "reloaded", property(lambda subject: subject.task))  # loading takes longer than the rest
     model = yaml.safe_load(config.read_text())["model"]
-    small = {"d_model": 4 * model["num_heads"]} | {key: 1 for key in model if key.endswith("_layers")}
+    deep = max(len(own) if isinstance(own, list) else 1 for own in (model.get("mixers"), model.get("positions")))
+    small = {"d_model": 4 * model["num_heads"]} | {key: deep for key in model if key.endswith("_layers")}
     words = [word for key, value in small.items() for word in (f"--model.{key}", str(value))]
     if config.stem != "sst2_snli":
         words += ["--data.tokenizer.vocab_size", "300"]

@@ -111,7 +111,7 @@ def test_a_run_is_the_same_here_and_there(folders: list[Run]) -> None:
     assert there.examples == here.examples and there.seed == here.seed
     for name in ("parameters", "steps", "train_seconds", "signatures", "fingerprints"):
         assert there.results[name] == here.results[name], name
-    assert [row.name for row in compare_runs([here, there], tested=False)[0].rows] == ["run=Learned", "run=Learned"]
+    assert [row.name for row in compare_runs([here, there], tested=False)[0].rows] == ["Learned", "Learned"]
 
 
 @pytest.mark.parametrize("place", [PLACE, f"wandb:{PLACE}"])
