@@ -11,6 +11,8 @@ import yaml
 
 from polyformer.check import LAWS, Subject, of_checkpoint
 from polyformer.check.ledger import NEEDS, words_of
+from polyformer.check.loss import metrics
+from polyformer.check.pool import evaluation_pools
 from polyformer.cli import main
 from polyformer.data import sources
 from polyformer.training import find_checkpoint, load_task, read_checkpoint
@@ -126,6 +128,15 @@ def test_data_that_is_here_but_broken_is_a_finding(folder: Path, capsys: pytest.
 def test_a_label_that_training_does_not_know_is_a_finding(folder: Path) -> None:
     (folder / "other.tsv").write_text("one two\ttwo one\tmost\n")
     assert broken(make(folder, "Classification", "--data.validation", str(folder / "other.tsv"))) == {"splits"}
+
+
+def test_a_last_window_that_is_shorter_is_measured_by_its_own_end(folder: Path) -> None:
+    (folder / "short.txt").write_text("one two three four five six seven eight nine ten\n" * 8)
+    words = ["--model.max_length", "128", "--data.window", "128", "--data.stride", "64"]
+    subject = make(folder, "LanguageModeling", *words, "--data.validation", str(folder / "short.txt"))
+    (pool,) = evaluation_pools(subject.data, "validation")
+    assert len(pool.places) == 2 and len(pool.source[[1]]["tokens"][0]) < 129
+    assert metrics(subject).outcome == "pass"
 
 
 def test_a_length_that_the_position_cannot_tell_is_refused_as_by_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

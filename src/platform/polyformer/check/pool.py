@@ -14,6 +14,7 @@ from torch import Tensor
 
 from polyformer.check.law import NotApplicable
 from polyformer.data import DataModule, MixedData, PartBatch, TextData
+from polyformer.text import PAD
 
 __all__ = ["Pool", "evaluation_pools", "has_split", "is_here", "moved", "parts_of", "tensors_of", "training_pools"]
 
@@ -144,14 +145,21 @@ def tensors_of(batch: Any) -> Iterator[Tensor]:
 def narrowed(rows: dict[str, Any]) -> dict[str, Any]:
     """Columns of windows, (N, W + 1) and (N, W) arrays, of long ones the ends alone; other columns stay as they are.
 
-    It is their ends that are scored where windows overlap.
+    It is their ends that are scored where windows overlap. Each row has its own: a shorter one is padded in a batch, and is
+    to have the same tokens there as alone.
 
-    >>> [value.shape for value in narrowed({"tokens": np.zeros((2, 101)), "target": np.zeros((2, 100))}).values()]
-    [(2, 65), (2, 64)]
+    >>> narrowed({"tokens": np.array([[5] * 64 + [6, 7], [8] * 65 + [0]])})["tokens"][:, [0, -2, -1]].tolist()
+    [[5, 6, 7], [8, 8, 8]]
     """
     wide = {name: value for name, value in rows.items() if isinstance(value, np.ndarray) and value.ndim == 2}
-    excess = max(0, max((value.shape[1] for value in wide.values()), default=0) - WINDOW - 1)
-    return {**rows, **{name: value[:, excess:] for name, value in wide.items()}}
+    if not wide:
+        return rows
+    widest = max(wide.values(), key=lambda value: value.shape[1])
+    excess = max(0, widest.shape[1] - WINDOW - 1)
+    padding = (widest[:, ::-1] != PAD).argmax(axis=1)  # (N,)
+    first = (excess - padding).clip(min=0)[:, None]  # (N, 1)
+    places = {name: first + np.arange(value.shape[1] - excess) for name, value in wide.items()}
+    return {**rows, **{name: np.take_along_axis(value, places[name], axis=1) for name, value in wide.items()}}
 
 
 def _evenly(count: int, most: int) -> list[int]:
