@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polyformer.experiments.evaluation_data import evaluation_facts
 from polyformer.experiments.runs import Run
 from polyformer.experiments.settings import in_words
 
@@ -11,6 +12,7 @@ __all__ = ["WITHOUT_TOKENS", "Refusal", "refusals"]
 PER_TOKEN = ("loss", "perplexity", "accuracy")
 WITHOUT_TOKENS = ("bits_per_byte", "word_perplexity")
 SPLITS = {"val": "validation", "test": "test"}
+COMMAND = "compare the folders NAME that are written by platform {} --ckpt_path RUN --run NAME"
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ def refusals(runs: Sequence[Run], metrics: Sequence[str]) -> list[Refusal]:
     """Why some of the metrics may not be ranked over the runs, all of one task."""
     found = [refusal for split in SPLITS if (refusal := _other_data(runs, metrics, split)) is not None]
     found += _other_signatures(runs, metrics)
-    per_token = tuple(name for name in metrics if _short(name) in PER_TOKEN and not name.startswith("train/"))
+    per_token = tuple(name for name in metrics if _short(name) in PER_TOKEN)
     counts_tokens = any(name.endswith("perplexity") for run in runs for name in run.metrics)
     said = _parted(runs, _tokenizers(runs)) if per_token and counts_tokens else ""
     if said:
@@ -55,32 +57,39 @@ def _other_data(runs: Sequence[Run], metrics: Sequence[str], split: str) -> Refu
     if not said:
         return None
     verb = "test" if split == "test" else "validate"
-    remedy = f"measure them on the same: platform {verb} --ckpt_path RUN --data.{long} FILES"
+    remedy = f"measure each on the same: {COMMAND.format(verb)} --data.{long} FILES"
     return Refusal(chosen, f"the {long} data differ ({said})", remedy)
 
 
 def _other_signatures(runs: Sequence[Run], metrics: Sequence[str]) -> list[Refusal]:
     found = []
-    for short in dict.fromkeys(name for run in runs for name in run.results.get("signatures", {})):
-        chosen = tuple(name for name in metrics if _short(name) == short)
-        said = _parted(runs, [(run.results.get("signatures", {}).get(short, "none"),) * 2 for run in runs]) if chosen else ""
+    for described in dict.fromkeys(name for run in runs for name in run.results.get("signatures", {})):
+        chosen = tuple(name for name in metrics if name.partition("/")[2] in _described_with(described))
+        signatures = [run.results.get("signatures", {}).get(described, "none") for run in runs]
+        said = _parted(runs, [(signature, signature) for signature in signatures]) if chosen else ""
         if said:
-            remedy = "measure them alike by `platform test` with the same --task and --data keys"
+            remedy = f"measure them alike: {COMMAND.format('test')}, with the same --task and --data keys"
             found.append(Refusal(chosen, f"the signatures differ ({said})", remedy))
     return found
 
 
+def _described_with(metric: str) -> list[str]:
+    """The metrics that a signature is true of: that of a perplexity is also that of what else is measured for each token."""
+    part, slash, short = metric.rpartition("/")
+    return [f"{part}{slash}{name}" for name in PER_TOKEN] if short == "perplexity" else [metric]
+
+
 def _contents(runs: Sequence[Run], split: str) -> list[tuple[str, str]]:
     """For each run what tells its data from others', and how a reader is told: digests where all have them, else names."""
-    known = [run.results.get("fingerprints", {}).get(split) for run in runs]
+    facts = [evaluation_facts(run, split) for run in runs]
+    ignored = "named" if all(one["digest"] for one in facts) else "digest"
+    keys = dict.fromkeys(key for one in facts for key in one)
+    differing = [key for key in keys if key != ignored and len({one.get(key) for one in facts}) > 1]
     found = []
-    for run, digest in zip(runs, known, strict=True):
-        keys = [key for key in sorted(run.settings) if key.endswith((f".{split}", ".evaluation_count", ".language"))]
-        named = ", ".join(in_words(run.settings[key]) for key in keys if run.settings[key] is not None)
-        named = named or str(run.settings.get("data", "unnamed"))
-        count = str(run.results.get("data", {}).get(split, "")).partition(";")[0]
-        told = ", ".join(part for part in (named, count, digest) if part)
-        found.append((f"{digest} {count}" if all(known) else f"{named} {count}", told))
+    for one in facts:
+        told = [one[key] for key in ("named", "count", "digest") if one[key]]
+        told += [f"{key} {one.get(key, 'null')}" for key in differing if "." in key]
+        found.append((in_words([one.get(key) for key in differing]), ", ".join(told)))
     return found
 
 

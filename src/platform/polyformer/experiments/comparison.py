@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from polyformer.better import better_side
 from polyformer.experiments.comparable import WITHOUT_TOKENS, Refusal, refusals
 from polyformer.experiments.rows import Mark, Measured, Row, rows_of
-from polyformer.experiments.runs import Run
+from polyformer.experiments.runs import Run, side_of
 from polyformer.experiments.significance import Verdict, verdicts_of
 
 __all__ = ["Column", "Comparison", "compare_runs", "plain"]
@@ -104,17 +103,19 @@ def _compare(
     if not there:
         known = ", ".join(sorted({name for run in runs for name in run.metrics}))
         raise ValueError(f"no run of {task} has {', '.join(metrics) or 'a metric'}; there are {known}")
-    rows, refused = rows_of(runs), refusals(runs, list(dict.fromkeys([*there, *([by] if by else [])])))
+    asked = [*there, *([by] if by else []), *(mark.metric for mark in marks)]
+    rows, refused = rows_of(runs), refusals(runs, list(dict.fromkeys(asked)))
     closed = {name for refusal in refused for name in refusal.metrics}
     order_by = _order_by(runs, there, by, closed)
     first = next((row for row in rows if baseline is not None and _has([row], baseline)), rows[0])
     others = [row for row in rows if row is not first]
     verdicts = verdicts_of(first, others) if tested and _are_tested(runs) else []
     if order_by is not None:
-        sign = 1.0 if better_side(order_by) == "min" else -1.0
+        sign = 1.0 if side_of(runs, order_by) == "min" else -1.0
         means = {id(row): row.metric(order_by).mean for row in rows}
         rows.sort(key=lambda row: (means[id(row)] is None, sign * (means[id(row)] or 0.0)))
-    columns = [_metric_column(name, rows, name not in closed) for name in there] + _costs(rows) + _marked(rows, marks)
+    sides = {name: side_of(runs, name) for name in asked if name not in closed}
+    columns = [_metric_column(name, rows, sides.get(name)) for name in there] + _costs(rows) + _marked(rows, marks, sides)
     settings = list(dict.fromkeys(key for row in rows for key in row.differences))
     return Comparison(task, rows, settings, columns, order_by, refused, verdicts, _notes(rows, verdicts))
 
@@ -144,7 +145,8 @@ def _order_by(runs: Sequence[Run], metrics: list[str], by: str | None, closed: s
         if not any(by in run.metrics for run in runs):
             raise ValueError(f"--by {by}: no run has it; there are {', '.join(metrics)}")
         return None if by in closed else by
-    monitor = runs[0].settings.get("training.monitor")
+    judged = (runs[0].results.get("monitor") or ("val/loss",))[0]  # the loss, where a task names nothing better
+    monitor = runs[0].settings.get("training.monitor") or (None if judged == "val/loss" else judged)
     preferred = [str(monitor).rpartition("/")[2]] if monitor else []
     for short in [*preferred, *MAIN]:
         for name in metrics:
@@ -156,12 +158,13 @@ def _order_by(runs: Sequence[Run], metrics: list[str], by: str | None, closed: s
     return None
 
 
-def _metric_column(name: str, rows: list[Row], is_ranked: bool) -> Column:
+def _metric_column(name: str, rows: list[Row], side: str | None) -> Column:
+    """A metric with its best where its better side is given, which it is where it may be ranked."""
     cells = [row.metric(name) for row in rows]
     means = [cell.mean for cell in cells if cell.mean is not None]
-    if not is_ranked or len(set(means)) < 2:
+    if side is None or len(set(means)) < 2:
         return Column(name, "number", cells)
-    best = min(means) if better_side(name) == "min" else max(means)
+    best = min(means) if side == "min" else max(means)
     return Column(name, "number", cells, frozenset(place for place, cell in enumerate(cells) if cell.mean == best))
 
 
@@ -177,12 +180,13 @@ def _costs(rows: list[Row]) -> list[Column]:
     return [Column(title, kind, [row.result(name) for row in rows]) for title, name, kind in wanted]
 
 
-def _marked(rows: list[Row], marks: Sequence[Mark]) -> list[Column]:
+def _marked(rows: list[Row], marks: Sequence[Mark], sides: dict[str, str]) -> list[Column]:
+    """The times to marks of metrics that may be ranked."""
     found = []
-    for mark in marks:
+    for mark in (mark for mark in marks if mark.metric in sides):
         for what, kind in (("seconds", "seconds"), ("step", "count"), ("tokens", "count")):
             title = f"{'time' if what == 'seconds' else what} to {mark.metric} {mark.value:g}"
-            found.append(Column(title, kind, [row.reaching(mark, what) for row in rows]))
+            found.append(Column(title, kind, [row.reaching(mark, sides[mark.metric], what) for row in rows]))
     return found
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from polyformer.better import better_side
 from polyformer.experiments.runs import Run
 from polyformer.experiments.settings import differing, identity, in_words
 
@@ -48,15 +47,15 @@ class Mark:
 
     Args:
         metric: Such as `val/loss`.
-        value: What is reached from above for losses and the like, from below for everything else.
+        value: What is to be reached.
     """
 
     metric: str
     value: float
 
-    def reached(self, run: Run) -> dict[str, float] | None:
-        """The first row of a run's history at which the mark is reached."""
-        sign = 1.0 if better_side(self.metric) == "max" else -1.0
+    def reached(self, run: Run, side: str) -> dict[str, float] | None:
+        """The first row of a run's history at which the mark is reached, from above where the better side is "min"."""
+        sign = 1.0 if side == "max" else -1.0
         for row in run.history:
             if self.metric in row and sign * (row[self.metric] - self.value) >= 0:
                 return row
@@ -93,9 +92,9 @@ class Row:
         """Another entry of `results.json`, such as `train_seconds`."""
         return self._over(run.results.get(name) for run in self.runs)
 
-    def reaching(self, mark: Mark, what: str) -> Measured:
+    def reaching(self, mark: Mark, side: str, what: str) -> Measured:
         """The "step", "tokens" or "seconds" at which its runs reach a mark."""
-        return self._over((mark.reached(run) or {}).get(what) for run in self.runs)
+        return self._over((mark.reached(run, side) or {}).get(what) for run in self.runs)
 
     def _over(self, values: Any) -> Measured:
         kept = tuple(float(value) for value in values if value is not None and not math.isnan(value))

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from typing import Any
 
 import yaml
 
+from polyformer.better import better_side
 from polyformer.experiments.settings import flat
 
-__all__ = ["EXAMPLES", "PRUNED", "Run", "find_runs"]
+__all__ = ["EXAMPLES", "PRUNED", "Run", "find_runs", "side_of"]
 
 EXAMPLES = "test.jsonl.gz"
 """What a test leaves of each example: one line of JSON, in the order of the examples."""
@@ -80,6 +82,14 @@ class Run:
     def task(self) -> str:
         """The task's name."""
         return str(self.results.get("task") or self.settings.get("task"))
+
+    @cached_property
+    def command(self) -> str:
+        """The command that trained it, where it is in the folder of a sweep; otherwise nothing."""
+        file = self.path.parent / "sweep.yaml"
+        cells = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
+        cell = cells.get(self.name) if isinstance(cells, dict) else None
+        return f"platform fit {cell['words']}" if isinstance(cell, dict) and "words" in cell else ""
 
     @cached_property
     def history(self) -> list[dict[str, float]]:
@@ -153,6 +163,20 @@ def find_runs(places: Sequence[str], online: Callable[[str], Run] | None = None)
     return list(found.values())
 
 
+def side_of(runs: Sequence[Run], metric: str) -> str:
+    """The better side of a metric: of the one that a run is judged by what its task says, on any split; otherwise by the name.
+
+    Args:
+        runs: Those that have it.
+        metric: Such as `test/mae`.
+    """
+    for run in runs:
+        judged, side = run.results.get("monitor") or ("", "")
+        if judged.partition("/")[2] == metric.partition("/")[2]:
+            return str(side)
+    return better_side(metric)
+
+
 def late_mean(rows: Sequence[dict[str, float]], name: str) -> float:
     """A quantity over the records of the last tenth of the steps; each weighs as many steps as it is of.
 
@@ -171,6 +195,10 @@ def late_mean(rows: Sequence[dict[str, float]], name: str) -> float:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    if (path / "config.yaml").is_file():
-        return [path]
-    return sorted(config.parent for config in path.rglob("config.yaml")) if path.is_dir() else []
+    """The run folders at a path or beneath it; what lies in a run folder is no run, as what Weights & Biases keeps there."""
+    found = []
+    for folder, inner, files in os.walk(path):
+        if "config.yaml" in files:
+            found.append(Path(folder))
+            inner.clear()
+    return sorted(found)
