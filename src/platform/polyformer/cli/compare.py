@@ -36,11 +36,7 @@ def compare(words: list[str]) -> int:
         _check_picture(Path(curves))
     chosen = [name for name in (metrics or "").split(",") if name]
     comparisons = compare_runs(find_runs(places, online_run), chosen, by, marks, baseline, tested)
-    text = {"md": as_markdown, "csv": as_csv, "json": as_json}[form](comparisons) if form != "html" else ""
-    if form == "html":
-        from polyformer.experiments.page import as_page
-
-        text = as_page(comparisons, f"Comparison of {', '.join(places)}")
+    text = _text(comparisons, form, f"Comparison of {', '.join(places)}")
     if output is None:
         sys.stdout.write(text)
     else:
@@ -61,6 +57,18 @@ def _form(name: str | None, output: str | None) -> str:
     if form not in FORMATS:
         raise UsageError(f"--format must be {', '.join(FORMATS)}, but is {form}")
     return form
+
+
+def _text(comparisons: Sequence[Comparison], form: str, title: str) -> str:
+    """The comparisons in a format; what a table of numbers has no room for is said on standard error."""
+    if form == "html":
+        from polyformer.experiments.page import as_page
+
+        return as_page(comparisons, title)
+    if form == "csv":
+        for line in (line for one in comparisons for line in (*one.refused, *one.notes)):
+            print(line, file=sys.stderr)
+    return {"md": as_markdown, "csv": as_csv, "json": as_json}[form](comparisons)
 
 
 def _marks(words: list[str]) -> list[Mark]:

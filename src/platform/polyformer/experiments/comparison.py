@@ -209,7 +209,7 @@ def plain(comparison: Comparison) -> dict[str, Any]:
     rows = []
     for place, row in enumerate(comparison.rows):
         measured = {column.title: _plain_cell(column.cells[place]) for column in comparison.columns}
-        runs = [{"path": str(run.path), "seed": run.seed} for run in row.runs]
+        runs = [{"path": str(run.path), "seed": run.seed, "command": run.command} for run in row.runs]
         rows.append({"name": row.name, "settings": row.differences, "runs": runs, "measured": measured})
     return {
         "task": comparison.task,

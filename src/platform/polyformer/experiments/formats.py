@@ -12,7 +12,7 @@ from polyformer.experiments.settings import in_words
 from polyformer.experiments.significance import Verdict
 from polyformer.plain import to_json
 
-__all__ = ["as_csv", "as_json", "as_markdown", "shown", "table_of", "verdict_lines"]
+__all__ = ["as_csv", "as_json", "as_markdown", "commands_of", "shown", "table_of", "verdict_lines"]
 
 NONE = "\u2013"
 
@@ -22,6 +22,8 @@ def shown(cell: Measured, kind: str) -> str:
 
     >>> shown(Measured((2.0, 4.0), 2), "number"), shown(Measured((61.0,), 2), "seconds"), shown(Measured((), 1), "bytes")
     ('3.0 \u00b1 1.4', '61 s (1 of 2)', '\u2013')
+    >>> shown(Measured((0.5, 0.5), 2), "number")
+    '0.5 \u00b1 0'
     """
     if cell.mean is None:
         return NONE
@@ -31,6 +33,7 @@ def shown(cell: Measured, kind: str) -> str:
         text = f"{cell.mean:.{decimals}f} \u00b1 {cell.spread:.{decimals}f}"
     elif kind == "number":
         text = f"{cell.mean:.4g}" if abs(cell.mean) < 10_000 else f"{cell.mean:,.0f}"
+        text += " \u00b1 0" if cell.spread is not None else ""
     else:
         text = f"{cell.mean / divisor:,.{decimals}f}"
         text += f" \u00b1 {cell.spread / divisor:,.{decimals}f}" if cell.spread else ""
@@ -83,6 +86,11 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     ]
 
 
+def commands_of(comparison: Comparison) -> list[list[str]]:
+    """Row, seed and command of each run of a sweep; its budget is in the command."""
+    return [[row.name, str(run.seed), run.command] for row in comparison.rows for run in row.runs if run.command]
+
+
 def as_markdown(comparisons: Sequence[Comparison], examples: bool = True) -> str:
     """Tables that a README takes.
 
@@ -104,6 +112,9 @@ def as_markdown(comparisons: Sequence[Comparison], examples: bool = True) -> str
                 parts.append(f"### Where {verdict.second} and {verdict.first} differ most")
                 cells = [[str(one.number), one.input, one.reference, one.first, one.second] for one in verdict.examples]
                 parts.append(_markdown_table(["example", "input", "reference", verdict.first, verdict.second], cells))
+        if commands := commands_of(comparison):
+            cells = [[name, seed, f"`{command}`"] for name, seed, command in commands]
+            parts += ["### Commands", _markdown_table(["run", "seed", "command"], cells)]
     field = field_of(comparisons)
     if field is not None:
         parts += [f"## {field.task}", _markdown_table(*table_of(field, "**{}**"))]
@@ -139,5 +150,9 @@ def as_csv(comparisons: Sequence[Comparison]) -> str:
 
 
 def as_json(comparisons: Sequence[Comparison]) -> str:
-    """All of it."""
-    return to_json([plain(comparison) for comparison in comparisons], indent=2) + "\n"
+    """All of it; what the same settings came to in several tasks comes last, without the runs that are told with each task."""
+    field = field_of(comparisons)
+    together = [] if field is None else [plain(field)]
+    for row in (row for one in together for row in one["rows"]):
+        del row["runs"]
+    return to_json([*map(plain, comparisons), *together], indent=2) + "\n"

@@ -11,7 +11,7 @@ from matplotlib import rc_context
 from polyformer.experiments.comparison import Comparison
 from polyformer.experiments.curves import curves_of
 from polyformer.experiments.field import field_of
-from polyformer.experiments.formats import table_of, verdict_lines
+from polyformer.experiments.formats import commands_of, table_of, verdict_lines
 from polyformer.experiments.significance import Verdict
 
 __all__ = ["as_page"]
@@ -82,6 +82,8 @@ def _section(comparison: Comparison) -> list[str]:
     if lines:
         parts.append(f"<h3>Tests on the test data</h3>\n{_list(lines)}")
     parts += [_examples(verdict) for verdict in comparison.verdicts if verdict.examples]
+    if commands := commands_of(comparison):
+        parts.append(f"<h3>Commands</h3>\n{_texts(('run', 'seed', 'command'), commands)}")
     return [part for part in parts if part]
 
 
@@ -105,14 +107,16 @@ def _table(comparison: Comparison) -> str:
 
 def _examples(verdict: Verdict) -> str:
     titles = ("example", "input", "reference", verdict.first, verdict.second)
+    rows = [[str(value) for value in vars(example).values()] for example in verdict.examples]
+    return f"<h3>Where {escape(verdict.second)} and {escape(verdict.first)} differ most</h3>\n{_texts(titles, rows)}"
+
+
+def _texts(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of words, whose long ones are broken."""
     heads = "".join(f'<th class="words" scope="col">{escape(title)}</th>' for title in titles)
-    rows = [
-        "".join(f'<td class="words">{escape(str(value))}</td>' for value in vars(example).values())
-        for example in verdict.examples
-    ]
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    table = f'<table class="texts"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
-    return f"<h3>Where {escape(verdict.second)} and {escape(verdict.first)} differ most</h3>\n{_wide(table)}"
+    lines = ["".join(f'<td class="words">{escape(value)}</td>' for value in row) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return _wide(f'<table class="texts"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>')
 
 
 def _wide(table: str) -> str:
