@@ -38,10 +38,19 @@ class Curve:
 
     @property
     def mean(self) -> tuple[Floats, Floats] | None:
-        """The means over the seeds of places and of values; None where they were not measured at the same points."""
-        if len({len(places) for places, _ in self.lines}) != 1:
+        """The means over the seeds of places and of values; None where there are no places that all seeds reach.
+
+        Of seeds with other numbers of points, as where patience ends one, values are interpolated at the places of the
+        shortest that lie between the beginnings and the ends of all.
+        """
+        if not self.lines:
             return None
-        return np.mean([places for places, _ in self.lines], axis=0), np.mean([values for _, values in self.lines], axis=0)
+        if len({len(places) for places, _ in self.lines}) == 1:
+            return np.mean([places for places, _ in self.lines], axis=0), np.mean([values for _, values in self.lines], axis=0)
+        shortest = min((places for places, _ in self.lines), key=len)
+        begin, end = max(places[0] for places, _ in self.lines), min(places[-1] for places, _ in self.lines)
+        shared = shortest[(begin <= shortest) & (shortest <= end)]
+        return (shared, np.mean([np.interp(shared, *line) for line in self.lines], axis=0)) if len(shared) else None
 
 
 @dataclass(frozen=True)
@@ -83,12 +92,11 @@ def curves_figure(panels: Sequence[Panel], columns: int = 3) -> Figure:
 
 
 def _draw(axes: Axes, curve: Curve, style: dict[str, Any]) -> None:
-    mean = curve.mean if curve.lines else (np.zeros(0), np.zeros(0))
     thin = {**style, "marker": "", "linewidth": 0.5, "alpha": 0.5}
     if len(curve.lines) > 1:
         for places, values in curve.lines:
             axes.plot(*_thinned(places, values), **thin)
-    places, values = _thinned(*(mean if mean is not None else curve.lines[0]))
+    places, values = _thinned(*(curve.mean or (np.zeros(0), np.zeros(0))))
     axes.plot(places, values, label=curve.name, markevery=max(1, len(places) // MARKERS_PER_LINE), **style)
 
 
