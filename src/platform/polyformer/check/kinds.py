@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polyformer.check.probe import Composed, Probe, Text, first_hidden, predicted, side_by_side, without_padding
+from polyformer.check.probe import Composed, Probe, Stack, Text, first_hidden, predicted, side_by_side, without_padding
 from polyformer.decoding import Sampling, Search, Stepper, Symbols, beam_search, generate, pad_left
 from polyformer.models import DecoderOnly, EncoderDecoder, EncoderOnly, Placement
 from polyformer.nn import Memory
@@ -27,8 +27,8 @@ class EncoderDecoderProbe(Probe):
     network: EncoderDecoder
 
     @property
-    def limit(self) -> int | None:
-        return self.network.decoder.limit
+    def stacks(self) -> list[Stack]:
+        return [self.network.encoder, self.network.decoder]
 
     @property
     def size(self) -> int:
@@ -62,18 +62,25 @@ class EncoderDecoderProbe(Probe):
         target = side_by_side([text.tokens for text in texts[:2]], self.device)
         return self.network.logits(self.network(source.tokens, target.tokens, first_hidden(source)))
 
-    def ways_to_be_too_long(self, limit: int) -> dict[str, Callable[[], object]]:
-        tokens = torch.full((1, limit + 1), EOS, device=self.device)
+    def ways_to_be_too_long(self) -> dict[str, Callable[[], object]]:
+        return self._reading_too_much(self.network.encoder.limit) | self._writing_too_much(self.network.decoder.limit)
+
+    def _reading_too_much(self, limit: int | None) -> dict[str, Callable[[], object]]:
+        if limit is None:
+            return {}
+        return {f"{limit + 1} tokens of a source": lambda: self.network.encode(self._ends(limit + 1))}
+
+    def _writing_too_much(self, limit: int | None) -> dict[str, Callable[[], object]]:
+        if limit is None:
+            return {}
+        memory = self.network.encode(self._ends(2))
 
         def step_by_step() -> object:
-            stepper = self.network.start(self.network.encode(tokens[:, :2]))
-            return stepper.step(tokens[:, :limit]), stepper.step(tokens[:, :1])
+            stepper = self.network.start(memory)
+            return stepper.step(self._ends(limit)), stepper.step(self._ends(1))
 
-        return {
-            "reading": lambda: self.network.encode(tokens),
-            "a target": lambda: self.network.decode(tokens, self.network.encode(tokens[:, :2])),
-            "writing": step_by_step,
-        }
+        whole = f"{limit + 1} tokens of a target"
+        return {whole: lambda: self.network.decode(self._ends(limit + 1), memory), f"{whole} in steps": step_by_step}
 
     def start(self, texts: Sequence[Text]) -> Stepper:
         return self.network.start(self._memory(texts))
@@ -103,8 +110,8 @@ class DecoderOnlyProbe(Probe):
     network: DecoderOnly
 
     @property
-    def limit(self) -> int | None:
-        return self.network.stack.limit
+    def stacks(self) -> list[Stack]:
+        return [self.network.stack]
 
     @property
     def room(self) -> int:
@@ -133,15 +140,18 @@ class DecoderOnlyProbe(Probe):
         rows = side_by_side([text.tokens for text in texts[:2]], self.device)
         return self.network.logits(self.network(rows.tokens, Placement(first_hidden(rows))))
 
-    def ways_to_be_too_long(self, limit: int) -> dict[str, Callable[[], object]]:
-        tokens = torch.full((1, limit + 1), EOS, device=self.device)
+    def ways_to_be_too_long(self) -> dict[str, Callable[[], object]]:
+        limit = self.network.stack.limit
+        if limit is None:
+            return {}
+        tokens = self._ends(limit + 1)
 
         def step_by_step() -> object:
             embedded, state = self.network.embedding(tokens), self.network.stack.start()
             parts = embedded.split((limit, 1), dim=1)
             return [self.network.stack(part, state=state) for part in parts]
 
-        return {"reading": lambda: self.network(tokens), "step by step": step_by_step}
+        return {f"{limit + 1} tokens": lambda: self.network(tokens), f"{limit + 1} tokens in steps": step_by_step}
 
     def packed(self, texts: Sequence[Text]) -> list[Tensor]:
         lengths = [len(text.tokens) for text in texts]
@@ -180,8 +190,8 @@ class EncoderOnlyProbe(Probe):
     network: EncoderOnly
 
     @property
-    def limit(self) -> int | None:
-        return self.network.stack.limit
+    def stacks(self) -> list[Stack]:
+        return [self.network.stack]
 
     @property
     def size(self) -> int:
@@ -208,8 +218,9 @@ class EncoderOnlyProbe(Probe):
         vectors: Tensor = self.network(rows.tokens, None, first_hidden(rows))
         return vectors
 
-    def ways_to_be_too_long(self, limit: int) -> dict[str, Callable[[], object]]:
-        return {"reading": lambda: self.network(torch.full((1, limit + 1), EOS, device=self.device))}
+    def ways_to_be_too_long(self) -> dict[str, Callable[[], object]]:
+        limit = self.network.stack.limit
+        return {} if limit is None else {f"{limit + 1} tokens": lambda: self.network(self._ends(limit + 1))}
 
 
 PROBES: tuple[tuple[type[nn.Module], type[Probe]], ...] = (

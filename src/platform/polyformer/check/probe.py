@@ -13,9 +13,12 @@ from torch import Tensor, nn
 
 from polyformer.check.law import NotApplicable
 from polyformer.decoding import Stepper, Symbols
-from polyformer.text import PAD
+from polyformer.models import Decoder, Encoder
+from polyformer.text import EOS, PAD
 
 __all__ = ["Composed", "Probe", "Rows", "Text", "first_hidden", "predicted", "side_by_side", "without_padding"]
+
+Stack = Encoder | Decoder
 
 
 @dataclass(frozen=True)
@@ -83,13 +86,13 @@ class Probe(ABC):
 
     @property
     @abstractmethod
-    def limit(self) -> int | None:
-        """The longest text in tokens that the position can tell; None where there is no limit."""
+    def stacks(self) -> Sequence[Stack]:
+        """What reads texts."""
 
     @property
     def room(self) -> int | None:
-        """The longest text that is seen whole; None where there is no limit."""
-        return self.limit
+        """The longest text in tokens that all stacks see whole; None where there is no limit."""
+        return min((stack.limit for stack in self.stacks if stack.limit is not None), default=None)
 
     @property
     @abstractmethod
@@ -113,8 +116,12 @@ class Probe(ABC):
         """The outputs of two texts side by side of which the first one is padding alone."""
 
     @abstractmethod
-    def ways_to_be_too_long(self, limit: int) -> dict[str, Callable[[], object]]:
-        """What reads one token more than the limit, by name."""
+    def ways_to_be_too_long(self) -> dict[str, Callable[[], object]]:
+        """What reads one token more than a stack has room for, by name; nothing where there is no limit."""
+
+    def _ends(self, length: int) -> Tensor:
+        """(1, L) a text of nothing but ends."""
+        return torch.full((1, length), EOS, device=self.device)
 
     @property
     def embedding(self) -> nn.Module:
