@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from polyformer.cli.settings import parse_settings
-from polyformer.data import BatchSettings, MaskedTextData, TextData, TextStream, TextTokenizerSettings, WindowPlan
+from polyformer.data import BatchSettings, MaskedTextData, PairData, TextData, TextStream, TextTokenizerSettings, WindowPlan
 from polyformer.data.sources import Source
 from polyformer.data.window_mixture import MixedWindowPlan, apportioned
 
@@ -152,6 +152,7 @@ def test_sources_come_from_the_command_line(tmp_path: Path) -> None:
         ("LanguageModeling", TextData),
         ("LanguageModeling", TextStream),
         ("MaskedLanguageModeling", MaskedTextData),
+        ("Translation", PairData),
     ):
         parser, settings = parse_settings(["--task", task, "--data", kind.__name__, "--data.train", given])
         again, stored = parse_settings(["--config", _stored(tmp_path, parser.plain(settings))])

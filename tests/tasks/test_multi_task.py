@@ -12,7 +12,7 @@ import torch
 
 from polyformer.cli import main
 from polyformer.data import BatchSettings, LabelledData, MixedData, TokenBatches
-from polyformer.data.mixture import MixedPlan
+from polyformer.data.mixed_plan import MixedPlan
 from polyformer.experiments.comparison import compare_runs
 from polyformer.experiments.runs import Run
 from polyformer.training import load_task, read_checkpoint

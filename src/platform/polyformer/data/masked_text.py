@@ -6,7 +6,7 @@ Letters: N rows.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,12 @@ import pyarrow.compute
 import torch
 from numpy.typing import NDArray
 
-from polyformer.data.batches import BatchSettings, TokenBatches
-from polyformer.data.cache import EncodedDataset, cached_tokenizer
-from polyformer.data.documents import Document, DocumentKind, cut, read_all
-from polyformer.data.examples import ExampleData
+from polyformer.data.batches import BatchSettings
+from polyformer.data.cache import cached_tokenizer
+from polyformer.data.documents import Document, DocumentKind, Piece, cut, read_all
 from polyformer.data.labelled import chance
 from polyformer.data.limits import ColumnLimits, Rows
-from polyformer.data.loader import BatchLoader, BatchPlan
+from polyformer.data.loader import BatchLoader
 from polyformer.data.masked_rows import MaskedBatch, masked_batch
 from polyformer.data.masking import (
     FORMAT,
@@ -32,10 +31,10 @@ from polyformer.data.masking import (
     split_in_two,
     word_starts,
 )
-from polyformer.data.mixture import MixedPlan, MixedRows, decoded
 from polyformer.data.pairs import encode_texts
-from polyformer.data.reading import Damaged
-from polyformer.data.sources import Train, expand, parted
+from polyformer.data.reading import Damaged, Reading
+from polyformer.data.sourced import SourcedData, SourcedDataset
+from polyformer.data.sources import Location, Train
 from polyformer.data.text_data import TextTokenizerSettings
 from polyformer.data.text_rows import batch_texts
 from polyformer.text import Assets
@@ -47,19 +46,17 @@ SECTION = 2**14  # characters after which a document is cut, before it is known 
 
 
 @dataclass(frozen=True)
-class LoadedTexts(EncodedDataset):
+class LoadedTexts(SourcedDataset):
     """A memory-mapped data set and what became of its examples.
 
     Args:
-        borders: where the rows of each source begin, and where the last one's end.
         others: where there are two texts, how those of other documents are found.
     """
 
-    borders: list[int]
     others: OtherDocuments | None = None
 
 
-class MaskedTextData(ExampleData):
+class MaskedTextData(SourcedData):
     """Pieces of running text, some tokens of which are to be predicted, in batches of about `batches.tokens` tokens.
 
     Documents are cut into pieces of about equal length, before a word, so that none is short but those of short documents.
@@ -102,8 +99,7 @@ class MaskedTextData(ExampleData):
         batches: BatchSettings = BatchSettings(),  # noqa: B008
         damaged: Damaged = "stop",
     ) -> None:
-        location, self.sources = parted(train, validation_share)
-        super().__init__(location, validation, test, batches, damaged, validation_share)
+        super().__init__(train, validation, test, batches, damaged, validation_share)
         if max_length < SHORTEST:
             raise ValueError(f"`data.max_length` must be at least {SHORTEST}, but is {max_length}")
         self.text, self.document, self.max_length = text, document, max_length
@@ -126,25 +122,15 @@ class MaskedTextData(ExampleData):
         return read_all(self._location(split), self.text, self.document, self.readings[split])
 
     def examples(self, split: str) -> Iterator[dict[str, str]]:
-        """The documents of a split with their numbers, long ones in parts, those held out left out.
+        """The documents of a split with their numbers, long ones in parts, those held out left out."""
+        share = self._share(split)
+        for number, piece in _pieces(self.read(self.origin(split))):
+            if share is None or (chance(piece.text) < share) == (split == "validation"):
+                yield _example(number, piece)
 
-        Of sources that are mixed, also the number of the source.
-        """
-        share, number = self._share(split), 0
-        for source, documents in self._by_source(self.origin(split)):
-            for document in documents:
-                number += 1
-                for piece in cut(document, SECTION):
-                    if share is None or (chance(piece.text) < share) == (split == "validation"):
-                        text = piece.text if piece.begins else piece.text.removeprefix(" ")
-                        yield {"text": text, "document": str(number - 1), "source": str(source)}
-
-    def _by_source(self, split: str) -> Iterator[tuple[int, Iterator[Document]]]:
-        if split != "train" or not self.sources:
-            yield 0, self.read(split)
-            return
-        for number, source in enumerate(self.sources):
-            yield number, read_all(source.files, self.text, self.document, self.readings[split])
+    def examples_at(self, location: Location, reading: Reading) -> Iterator[dict[str, str]]:
+        """The documents of a source with their numbers, long ones in parts."""
+        return starmap(_example, _pieces(read_all(location, self.text, self.document, reading)))
 
     # From text to rows.
 
@@ -162,7 +148,7 @@ class MaskedTextData(ExampleData):
     def encode(self, rows: dict[str, list[str]]) -> Rows:
         """Documents to rows of ids without marks, more rows than documents; a document without text gives an empty one."""
         tokenizer, room = self.assets.tokenizers["text"], self.max_length - len(self.fields) - 1
-        encoded: Rows = {name: [] for name in (*self.fields, "document", "source")}
+        encoded: Rows = {name: [] for name in (*self.fields, "document")}
         for row, ids in enumerate(encode_texts(tokenizer, rows["text"])):
             starts = word_starts(np.array(ids, dtype=np.int64), tokenizer.word_edges)
             for piece, begins in pieces_of(ids, starts, room) if ids else [(ids, starts)]:
@@ -170,7 +156,6 @@ class MaskedTextData(ExampleData):
                 for name, text in zip(self.fields, texts, strict=True):
                     encoded[name].append(text)
                 encoded["document"].append(int(rows["document"][row]))
-                encoded["source"].append(int(rows["source"][row]))
         return encoded
 
     def limits(self, split: str) -> ColumnLimits:
@@ -182,14 +167,13 @@ class MaskedTextData(ExampleData):
         if self.next_sentence != ("next" in self.assets.labels):
             raise ValueError(f"`data.next_sentence` is {self.next_sentence}, but the model was trained with the opposite")
         found = super().load(split)
-        table = found.rows.data.table
-        numbers, count = table.column("source").to_numpy(), max(len(self.sources), 1)
-        borders = [int(np.searchsorted(numbers, number)) for number in range(count + 1)]
         others = None
         if self.next_sentence:
+            table = found.rows.data.table
             lengths = pyarrow.compute.list_value_length(table.column("second")).to_numpy()
-            others = OtherDocuments(table.column("document").to_numpy(), lengths.astype(np.int64))
-        return LoadedTexts(found.rows, found.report, borders, others)
+            documents = _apart(table.column("document").to_numpy(), found.borders)
+            others = OtherDocuments(documents, lengths.astype(np.int64))
+        return LoadedTexts(found.rows, found.report, found.borders, others)
 
     def settings(self) -> dict[str, Any]:
         """What the training batches depend on beside files, columns and tokenizers."""
@@ -200,13 +184,7 @@ class MaskedTextData(ExampleData):
             "max_length": self.max_length,
             "next_sentence": self.next_sentence,
         }
-        sources = {"train sources": [len(expand(source.files)) for source in self.sources]} if self.sources else {}
-        return {**kinds, **masking, **sources, "validation_share": self.validation_share}
-
-    def data_settings(self) -> dict[str, Any]:
-        """All that decides which training batches come when; weights, unlike files, change no encoded row."""
-        weights = {"train weights": [source.weight for source in self.sources]} if self.sources else {}
-        return {**super().data_settings(), **weights}
+        return {**kinds, **masking, "validation_share": self.validation_share}
 
     def lengths(self, split: str) -> NDArray[np.int64]:
         """(N, 1) tokens of each row, the marks included."""
@@ -215,29 +193,6 @@ class MaskedTextData(ExampleData):
         return (np.stack(texts, axis=1).astype(np.int64) + 1).sum(axis=1, keepdims=True) + 1
 
     # From rows to batches.
-
-    def training_plan(self, world: int) -> BatchPlan:
-        """Batches of about `batches.tokens` tokens; of sources that are mixed, each batch of one."""
-        if not self.sources:
-            return super().training_plan(world)
-        settings: dict[str, Any] = {"tokens": self.batches.tokens, "seed": self.seed, "at_least": world}
-        lengths = np.split(self.lengths("train"), self.loaded("train").borders[1:-1])
-        plans = [TokenBatches(part, **settings, max_examples=self.batches.max_examples) for part in lengths]
-        return MixedPlan(plans, [source.weight for source in self.sources], self.seed, 1, list(map(str, self.sources)))
-
-    def training_source(self) -> Any:
-        """The columns that training batches are made from; of sources that are mixed, by the numbers of the mixed plan."""
-        rows = super().training_source()
-        if not self.sources:
-            return rows
-        return MixedRows([rows.select(range(first, last)) for first, last in pairwise(self.loaded("train").borders)])
-
-    def prepare_training(self, rows: Rows, epoch: int) -> MaskedBatch:
-        """Encoded columns to a training batch; a source has epochs of its own."""
-        if self.sources:
-            number, epoch, own = decoded(rows["index"], len(self.sources))
-            rows = {**rows, "index": [self.loaded("train").borders[number] + at for at in own]}
-        return self.collate(self.training_rows(rows, epoch))
 
     def training_rows(self, rows: Rows, epoch: int) -> Rows:
         """Rows masked anew, as follows from seed, epoch and the example's number alone."""
@@ -296,3 +251,25 @@ class MaskedTextData(ExampleData):
         batch = batch_texts(list(zip(*(rows[name] for name in self.fields), strict=True)), rows["index"])
         follows = torch.tensor(rows["follows"]) if "follows" in rows else None
         return replace(masked_batch(batch, rows["read"], rows["target"]), follows=follows)
+
+
+def _pieces(documents: Iterator[Document]) -> Iterator[tuple[int, Piece]]:
+    """The documents in parts, each with the number of its document."""
+    return ((number, piece) for number, document in enumerate(documents) for piece in cut(document, SECTION))
+
+
+def _example(number: int, piece: Piece) -> dict[str, str]:
+    return {"text": piece.text if piece.begins else piece.text.removeprefix(" "), "document": str(number)}
+
+
+def _apart(documents: NDArray[np.int64], borders: list[int]) -> NDArray[np.int64]:
+    """The numbers of documents, which begin anew in each source, so that those of all sources differ.
+
+    >>> _apart(np.array([0, 1, 0, 0, 1]), [0, 2, 5]).tolist()
+    [0, 1, 2, 2, 3]
+    """
+    apart, first = documents.copy(), 0
+    for begin, end in pairwise(borders):
+        apart[begin:end] += first
+        first = int(apart[begin:end].max(initial=first - 1)) + 1
+    return apart

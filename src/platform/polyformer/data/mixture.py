@@ -1,19 +1,21 @@
 """Several data modules as one: each batch is of one of them, and says of which."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from polyformer.data.batches import BatchSettings, Indices
+from polyformer.data.batches import BatchSettings
 from polyformer.data.loader import BatchLoader, BatchPlan
+from polyformer.data.mixed_plan import MixedPlan, MixedRows, decoded, encoded
 from polyformer.data.module import DataModule
+from polyformer.data.sourced import SourcedData
 from polyformer.text import Assets, Tokenizer
 
-__all__ = ["MixedData", "MixedPlan", "MixedRows", "PartBatch", "decoded", "part_assets"]
+__all__ = ["MixedData", "PartBatch", "part_assets"]
 
 log = logging.getLogger("polyformer")
 
@@ -56,9 +58,10 @@ class MixedData(DataModule):
         super().__init__(None)
         if not parts:
             raise ValueError("`data.parts` is empty: it must name the data of each part")
-        for name in parts:
+        for name, part in parts.items():
             if not name.isidentifier():
                 raise ValueError(f"`data.parts` has {name!r}, but names must be of letters, digits and _")
+            part.key = f"data.parts.{name}"
         if not temperature > 0.0:
             raise ValueError(f"`data.temperature` must be above 0, but is {temperature}")
         if shares is not None and (set(shares) != set(parts) or not all(share > 0.0 for share in shares.values())):
@@ -110,23 +113,35 @@ class MixedData(DataModule):
 
     def training_plan(self, world: int) -> "MixedPlan":
         """The parts' plans, mixed; consecutive batches that make up one optimizer step are of one part."""
-        for part in self.parts.values():
+        plans = {}
+        for name, part in self.parts.items():
             part.seed = self.seed
-        plans = [part.training_plan(world) for part in self.parts.values()]
-        chosen = [len(plan) ** (1.0 / self.temperature) for plan in plans]
-        if self.shares is not None:
-            chosen = [self.shares[name] for name in self.parts]
-        return MixedPlan(plans, chosen, self.seed, self._together(), list(self.parts))
+            plans[name] = part.training_plan(world)
+        largest = max(map(len, plans.values()))
+        by_size = {name: (len(plan) / largest) ** (1.0 / self.temperature) for name, plan in plans.items()}
+        shares = by_size if self.shares is None else self.shares
+        flat = [one for name, plan in plans.items() for one in _plans_of(name, plan, shares[name])]
+        names, found, chosen = zip(*flat, strict=True)
+        return MixedPlan(found, chosen, self.seed, self._together(), names)
 
-    def training_source(self) -> "MixedRows":
-        """The parts' rows, found by the numbers of the mixed plan."""
-        return MixedRows([part.training_source() for part in self.parts.values()])
+    def training_source(self) -> MixedRows:
+        """The parts' rows, and those of each source of a part that has several, found by the numbers of the mixed plan."""
+        rows = [part.training_source() for part in self.parts.values()]
+        return MixedRows([own for one in rows for own in (one.parts if isinstance(one, MixedRows) else [one])])
 
     def prepare_training(self, rows: dict[str, Any], epoch: int) -> PartBatch:
         """A batch of one part, made as in the epoch that this part is in."""
-        number, its_epoch, local = decoded(rows["index"], len(self.parts))
-        name = list(self.parts)[number]
+        places = self._places()
+        number, its_epoch, local = decoded(rows["index"], len(places))
+        name, source, sources = places[number]
+        if sources:
+            local = encoded(source, its_epoch, np.array(local), sources).tolist()
         return PartBatch(name, self.parts[name].prepare_training({**rows, "index": local}, its_epoch))
+
+    def _places(self) -> list[tuple[str, int, int]]:
+        """Of each plan that is mixed the part, the number of its source, and how many the part has, if it mixes any."""
+        counts = {name: len(part.sources) if isinstance(part, SourcedData) else 0 for name, part in self.parts.items()}
+        return [(name, number, count) for name, count in counts.items() for number in range(max(1, count))]
 
     def evaluation_loader(self, split: str) -> Any:
         """Everything that the parts have of a split, a batch of each in turn."""
@@ -140,100 +155,12 @@ class MixedData(DataModule):
         return ((name, part) for name, part in self.parts.items() if part.contents(split) is not None)
 
 
-class MixedPlan:
-    """Batches of several plans in a random order; a number tells the part, the epoch it is in, and the example.
-
-    Args:
-        plans: of the parts.
-        shares: how many batches of each, relative to the others.
-        seed: decides the order, together with the epoch.
-        together: how many consecutive batches are of one part.
-        names: what the parts are called in the log.
-
-    >>> from polyformer.data.batches import TokenBatches
-    >>> plans = [TokenBatches(np.full(count, 5), tokens=10) for count in (8, 4)]
-    >>> mixed = MixedPlan(plans, [1.0, 1.0], seed=0, together=1, names=["a", "b"])
-    >>> len(mixed), sorted(decoded(batch, 2)[0] for batch in mixed.plan(0))
-    (6, [0, 0, 0, 1, 1, 1])
-    """
-
-    def __init__(
-        self, plans: Sequence[BatchPlan], shares: Sequence[float], seed: int, together: int, names: Sequence[str]
-    ) -> None:
-        self.plans, self.seed, self.together, self.names = plans, seed, together, names
-        total, whole = sum(map(len, plans)), sum(shares)
-        self.steps = [max(1, round(total * share / whole / together)) for share in shares]
-        self.at_least = min(plan.at_least for plan in plans)
-
-    def __len__(self) -> int:
-        """Batches per epoch."""
-        return sum(self.steps) * self.together
-
-    def plan(self, epoch: int) -> list[Indices]:
-        """All batches of an epoch, over all ranks."""
-        generator = np.random.Generator(np.random.PCG64([self.seed, epoch, len(self.plans)]))
-        order = generator.permutation(np.repeat(np.arange(len(self.plans)), self.steps))
-        streams = [self._stream(number, epoch * steps * self.together) for number, steps in enumerate(self.steps)]
-        return [next(streams[number]) for number in order for _ in range(self.together)]
-
-    def _stream(self, number: int, served: int) -> Iterator[Indices]:
-        """A part's batches, epoch after epoch, those already served left out."""
-        plan = self.plans[number]
-        epoch, skipped = divmod(served, len(plan))
-        while True:
-            for batch in plan.plan(epoch)[skipped:]:
-                yield _encoded(number, epoch, batch, len(self.plans))
-            epoch, skipped = epoch + 1, 0
-
-    def split(self, batch: Indices, rank: int, world: int) -> Indices:
-        """A rank's part of a global batch."""
-        number, _, _ = decoded(batch, len(self.plans))
-        return self.plans[number].split(batch, rank, world)
-
-    def places(self, batch: Indices) -> int:
-        """How many places a batch has, padding included."""
-        number, _, local = decoded(batch, len(self.plans))
-        return self.plans[number].places(np.array(local))
-
-    def describe(self) -> str:
-        """How many batches of each part, and how often it is gone through in an epoch, for the log."""
-        shown = zip(self.names, self.steps, self.plans, strict=True)
-        told = ((name, steps * self.together, plan) for name, steps, plan in shown)
-        shares = [
-            f"{steps:,} ({steps / len(self):.2%}, {steps / len(plan):.3g} passes) of {name}, {plan.describe()}"
-            for name, steps, plan in told
-        ]
-        return f"{len(self):,} batches an epoch: " + "; ".join(shares)
-
-
-EXAMPLES = 2**36  # more than any part has; 2**27 is then left for parts times epochs
-
-
-def _encoded(number: int, epoch: int, batch: Indices, parts: int) -> Indices:
-    encoded: Indices = batch + EXAMPLES * (epoch * parts + number)
-    return encoded
-
-
-def decoded(batch: Any, parts: int) -> tuple[int, int, list[int]]:
-    """(number of the part, its epoch, its own numbers of the examples) for a batch that is of one part.
-
-    >>> decoded(_encoded(1, 7, np.array([3, 5]), 2), 2)
-    (1, 7, [3, 5])
-    """
-    array = np.asarray(batch, dtype=np.int64)
-    epoch, number = divmod(int(array[0] // EXAMPLES), parts)
-    return number, epoch, (array % EXAMPLES).tolist()
-
-
-class MixedRows:
-    """The rows of all parts, by the numbers of a mixed plan."""
-
-    def __init__(self, parts: Sequence[Any]) -> None:
-        self.parts = parts
-
-    def __getitem__(self, batch: list[int]) -> dict[str, Any]:
-        number, _, local = decoded(batch, len(self.parts))
-        return dict(self.parts[number][local])
+def _plans_of(name: str, plan: BatchPlan, share: float) -> list[tuple[str, BatchPlan, float]]:
+    """The plan of a part, or those of its sources; each with its name and its share of all batches."""
+    if not isinstance(plan, MixedPlan):
+        return [(name, plan, share)]
+    shares = [share * own / sum(plan.shares) for own in plan.shares]
+    return list(zip([f"{name}, {source}" for source in plan.names], plan.plans, shares, strict=True))
 
 
 @dataclass(frozen=True)

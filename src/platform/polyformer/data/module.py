@@ -61,6 +61,7 @@ class DataModule(lightning.LightningDataModule, ABC):
         self.batches = batches
         self.readings = {split: Reading(damaged) for split in self.locations}
         self.validation_share = None if validation is not None else validation_share
+        self.key = "data"  # what the user's keys of it begin with, for messages
         self.seed = 0  # the order of the examples follows from this and the epoch alone
         self.total_batches: int | None = None
         self.few: FewBatches | None = None  # of an epoch, where not all training batches are used
@@ -266,7 +267,7 @@ class DataModule(lightning.LightningDataModule, ABC):
     def _location(self, split: str) -> Location:
         location = self.locations[split]
         if location is None:
-            raise ValueError(f"no {split} data is given; add --data.{split} FILE")
+            raise ValueError(f"no {split} data is given; add --{self.key}.{split} FILE")
         return location
 
 

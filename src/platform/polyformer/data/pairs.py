@@ -10,9 +10,10 @@ from torch import Tensor
 
 from polyformer.data.batches import BatchSettings, TokenBatches
 from polyformer.data.cache import cached_tokenizer, kept_tokenizer
-from polyformer.data.examples import ExampleData
 from polyformer.data.limits import ColumnLimits, Rows
 from polyformer.data.reading import Damaged
+from polyformer.data.sourced import SourcedData
+from polyformer.data.sources import Train
 from polyformer.text import BOS, DROPOUT_KINDS, EOS, PAD, Assets, SubwordDropout, Tokenizer, TokenizerSettings
 
 __all__ = ["Limits", "PairBatch", "PairData", "PairTokenizerSettings", "encode_texts", "pad_rows", "pair_batches"]
@@ -112,14 +113,16 @@ class PairBatch:
         return replace(self, source=source, source_keep=keep, target=target, index=index)
 
 
-class PairData(ExampleData):
+class PairData(SourcedData):
     """Pairs of a source and a target text, in batches of about `batches.tokens` target tokens.
 
     Args:
         train: a table, a list of two text files (source, target), each also a pattern such as `shards/*.parquet` or a folder,
-            or `hub:NAME[@CONFIG]:SPLIT`; see `read_examples`.
-        validation: likewise, or none.
-        test: likewise, or none.
+            or `hub:NAME[@CONFIG]:SPLIT`; see `read_examples`. Or several sources that are mixed, as
+            `[{files: [news.en, news.de], weight: 3}, {files: web.tsv}]`: an epoch has as many batches as all of them
+            together, each batch of one source.
+        validation: likewise without weights, or none.
+        test: as validation.
         source: the column of the source text, by name or number; not used for two text files.
         target: the column of the target text.
         tokenizer: how text is cut into tokens.
@@ -133,7 +136,7 @@ class PairData(ExampleData):
 
     def __init__(
         self,
-        train: str | list[str] | None = None,
+        train: Train = None,
         validation: str | list[str] | None = None,
         test: str | list[str] | None = None,
         source: str | int = "source",
