@@ -17,7 +17,7 @@ from polyformer.decoding import Sampling, Speculation, Symbols, Written, generat
 from polyformer.models import DecoderOnly, DecoderOnlyOptions, Placement
 from polyformer.text import BOS, EOS, PAD, UNK, Assets
 from polyformer.training import Answer, Loss, Task, find_checkpoint, load_task, perplexity, sequence_loss
-from polyformer.training.documents import WindowLosses, document_rows, window_losses
+from polyformer.training.documents import WindowLosses, describe_documents, document_rows, window_losses
 
 __all__ = ["LanguageModeling"]
 
@@ -140,7 +140,7 @@ class LanguageModeling(Task):
         return lines[0] if lines else ""
 
     def example_rows(self, records: list[WindowLosses]) -> list[dict[str, Any]]:
-        return document_rows(records, EOS, self.tokenizer.decode_batch)
+        return document_rows(records, EOS, partial(describe_documents, self.data, "test", self.tokenizer.decode_batch))
 
     # ---- using it
 

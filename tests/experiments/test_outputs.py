@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ import sacrebleu
 import torch
 
 from polyformer.cli import main
+from polyformer.experiments.comparison import compare_runs
+from polyformer.experiments.runs import find_runs
+from polyformer.tasks import language_modeling
+from polyformer.training import documents
 from polyformer.training.documents import WindowLosses, document_rows
 from polyformer.training.losses import linear_cross_entropy, token_losses
 
@@ -63,6 +68,30 @@ def test_documents_give_the_loss_that_was_measured(tmp_path: Path) -> None:
     assert sum(line["nats"] for line in lines) / sum(line["tokens"] for line in lines) == pytest.approx(metrics["test/loss"])
 
 
+def test_documents_are_the_same_for_tokenizers_that_lose_characters(tmp_path: Path) -> None:
+    """As their file has them, in bits that add up to what was measured; what is only spaces is left out."""
+    texts = ["A Bc d", "efg " * 9, "   ", "\u4f60\u597d ij", *(f"line {number}" for number in range(12))]
+    Path("lines.txt").write_text("".join(f"{text}\n" for text in texts))
+    kinds = {"byte": "byte", "word": "word, min_frequency: 2, lowercase: true"}
+    for name, kind in kinds.items():
+        assert fit(tmp_path, config=LANGUAGE.replace("kind: byte", f"kind: {kind}"), name=name) == 0
+        lines, metrics = lines_of(tmp_path / name), results_of(tmp_path / name)["metrics"]
+        assert [line["input"] for line in lines] == [text for text in texts if text.strip()]
+        bits = sum(line["nats"] for line in lines) / sum(line["bytes"] for line in lines) / math.log(2)
+        assert bits == pytest.approx(metrics["test/bits_per_byte"], rel=1e-5)
+    (comparison,) = compare_runs(find_runs(list(kinds)))
+    assert comparison.ranked_by == "test/bits_per_byte" and comparison.verdicts[0].figures[0].what == "nats per byte"
+
+
+def test_documents_whose_file_is_gone_are_kept_as_they_decode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("lines.txt").write_text("a b\n" * 12)
+    asked = documents.describe_documents
+    monkeypatch.setattr(language_modeling, "describe_documents", lambda *words: [Path("lines.txt").unlink(), asked(*words)][1])
+    assert fit(tmp_path, config=LANGUAGE) == 0
+    assert [line["input"] for line in lines_of(tmp_path / "run")] == ["a b"] * 12
+    assert "cannot be read again" in (tmp_path / "run" / "log.txt").read_text()
+
+
 def test_labels_give_the_accuracy_that_was_measured(tmp_path: Path) -> None:
     rows = [("good text", "yes"), ("bad text", "no"), ("fine", "yes"), ("poor", "no"), ("so so", "no")] * 3
     Path("texts.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
@@ -87,5 +116,5 @@ def test_documents_are_the_same_however_windows_cut_them() -> None:
     tokens, nats = torch.tensor([5, 6, 3, 7, 8, 9, 3, 3, 4]), torch.arange(9.0)
     for size in (1, 2, 4, 9):
         windows = [WindowLosses(*pair) for pair in zip(tokens.split(size), nats.split(size), strict=True)]
-        rows = document_rows(windows, end=3, decode=lambda several: ["." * len(ids) for ids in several])
+        rows = document_rows(windows, end=3, describe=lambda several: [("", len(ids) + 1) for ids in several])
         assert [(row["nats"], row["tokens"]) for row in rows] == [(3.0, 3), (18.0, 4), (7.0, 1), (8.0, 1)]

@@ -93,6 +93,10 @@ class OnlineRun(Run):
         return []
 
     @property
+    def anew(self) -> str:
+        return f"platform test of the folder of wandb:{self.path}, with --examples"
+
+    @property
     def no_examples(self) -> str:
         return f"wandb:{self.path} has no file {EXAMPLES}, which is uploaded when a tested training ends; compare its folder"
 

@@ -131,10 +131,14 @@ class Run:
             return [json.loads(line) for line in lines]
 
     @property
+    def anew(self) -> str:
+        """The command that writes them anew."""
+        return f"platform test --ckpt_path {self.path} --examples {self.path / EXAMPLES}"
+
+    @property
     def no_examples(self) -> str:
         """What to do where there are none."""
-        file = self.path / EXAMPLES
-        return f"{file} is missing; write it: platform test --ckpt_path {self.path} --examples {file}"
+        return f"{self.path / EXAMPLES} is missing; write it: {self.anew}"
 
 
 def find_runs(places: Sequence[str], online: Callable[[str], Run] | None = None) -> list[Run]:

@@ -102,14 +102,14 @@ def _verdict(first_name: str, second_name: str, first: Run, second: Run, shown: 
         if not run.examples:
             return Verdict(*names, seeds, refusal=run.no_examples)
     one, two = first.examples, second.examples
-    if _identities(one) != _identities(two) or len({digest for run in (first, second) if (digest := _digest(run))}) > 1:
-        return Verdict(*names, seeds, refusal=f"the test examples are not the same ({len(one):,} and {len(two):,} of them)")
+    if said := _others(first, second):
+        return Verdict(*names, seeds, refusal=said)
     if len(one) < FEWEST:
         return Verdict(*names, seeds, refusal=f"{len(one)} test examples are too few; at least {FEWEST} are needed")
-    signature, found = first.results.get("signatures", {}).get("bleu"), Verdict(*names, seeds, refusal="")
+    found, signatures = Verdict(*names, seeds), [run.results.get("signatures", {}).get("bleu") for run in (first, second)]
     for part in dict.fromkeys(str(line.get("part", "")) for line in one):
         places = [place for place, line in enumerate(one) if line.get("part", "") == part]
-        test = _test_for(one[places[0]], signature) if len(places) >= FEWEST else None
+        test = _test_for(one[places[0]], signatures) if len(places) >= FEWEST else None
         if test is not None:
             own = _Pairs([one[place] for place in places], [two[place] for place in places], places)
             found = _joined(found, part, test, own, shown)
@@ -134,12 +134,28 @@ class _Test:
     distance: Callable[[Any, Any], float]
 
 
-def _test_for(line: dict[str, Any], bleu: str | None) -> _Test | None:
+def _test_for(line: dict[str, Any], bleu: Sequence[str | None]) -> _Test | None:
+    """The test for an example like this one; none without the first run's signature of BLEU where it is a translation.
+
+    Args:
+        line: Of the first run.
+        bleu: The signatures of both runs.
+    """
     if "nats" in line:
         return _Test("paired bootstrap over documents, sign test", _documents, _loss_apart)
     if "correct" in line:
         return _Test("McNemar's test", _answers, _right_apart)
-    return None if bleu is None else _Test("paired bootstrap of sacreBLEU's", partial(_translations, bleu), _chrf_apart)
+    first, second = bleu
+    if first is None:
+        return None
+    both = f" for both, though the second was measured with {_tokenization(second)}" if second not in (first, None) else ""
+    method = f"paired bootstrap of sacreBLEU's, BLEU with {_tokenization(first)}{both}"
+    return _Test(method, partial(_translations, _tokenization(first)), _chrf_apart)
+
+
+def _tokenization(signature: str | None) -> str:
+    """How a signature of sacreBLEU's says that texts are cut."""
+    return next((part for part in (signature or "").split("|") if part.startswith("tok:")), "tok:13a")
 
 
 def _joined(verdict: Verdict, part: str, test: _Test, pairs: _Pairs, shown: int) -> Verdict:
@@ -157,15 +173,27 @@ def _identities(lines: Lines) -> list[Any]:
     return [(line.get("part"), one) for line, one in zip(lines, told, strict=True)]
 
 
+def _others(first: Run, second: Run) -> str:
+    """Why the test examples of two runs are not the same; nothing where they are."""
+    one, two = first.examples, second.examples
+    digests = {digest for run in (first, second) if (digest := _digest(run))}
+    if len(digests) < 2 and _identities(one) == _identities(two):
+        return ""
+    said = f"the test examples are not the same ({len(one):,} and {len(two):,} of them)"
+    if len(digests) != 1 or len(one) != len(two) or "nats" not in one[0]:
+        return said
+    commands = " and ".join(run.anew for run in (first, second))
+    return f"{said}, or one tokenizer loses characters and they were kept as it decodes them; keep them as they are: {commands}"
+
+
 def _digest(run: Run) -> str | None:
     """What tells the run's test data from others; None where that was not written down."""
     digest: str | None = run.results.get("fingerprints", {}).get("test")
     return digest
 
 
-def _translations(signature: str, one: Lines, two: Lines) -> list[Figure]:
-    parts = dict(part.split(":", 1) for part in signature.split("|"))
-    metrics = {"BLEU": sacrebleu.BLEU(tokenize=parts.get("tok", "13a")), "chrF": sacrebleu.CHRF()}
+def _translations(tokenization: str, one: Lines, two: Lines) -> list[Figure]:
+    metrics = {"BLEU": sacrebleu.BLEU(tokenize=tokenization.removeprefix("tok:")), "chrF": sacrebleu.CHRF()}
     first, second = ([str(line["output"]) for line in lines] for lines in (one, two))
     found = translation_bootstrap(first, second, [str(line["reference"]) for line in one], metrics)
     return [

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Answer", "LineError", "Loss", "shortened"]
+__all__ = ["KEPT_CHARACTERS", "Answer", "LineError", "Loss", "shortened"]
 
 KEPT_CHARACTERS = 400
 """Of each input, in what a test leaves of its examples."""
