@@ -155,7 +155,7 @@ def test_half_written_lines_are_dropped(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_bytes(b"step,train/loss\r\n4,0.5\r\n5,0.2")
     (tmp_path / "samples.jsonl").write_bytes('{"step": 4, "output": "a"}\n{"step": 5, "output": "你'.encode()[:-1])
     metrics, samples = MetricsFile(tmp_path / "metrics.csv"), SamplesFile(tmp_path / "samples.jsonl")
-    metrics.resume(9)
+    metrics.resume(9, 9)
     samples.resume(9)
     assert metrics.rows == [{"step": "4", "train/loss": "0.5"}] and samples.rows == [{"step": 4, "output": "a"}]
     assert (tmp_path / "metrics.csv").read_bytes() == b"step,train/loss\r\n4,0.5\r\n"

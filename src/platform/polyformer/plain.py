@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["to_json", "whole_file", "write_json_lines"]
+__all__ = ["appended", "to_json", "whole_file", "write_json_lines"]
 
 
 def to_json(content: Any, indent: int | None = None) -> str:
@@ -26,6 +26,20 @@ def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     content = "".join(f"{to_json(row)}\n" for row in rows).encode()
     with whole_file(path, "wb") as file:
         file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+@contextmanager
+def appended(path: Path) -> Iterator[IO[str]]:
+    """A text file to be written on at its end.
+
+    Raises:
+        OSError: If the disk is full or cannot be written to, naming the path.
+    """
+    try:
+        with path.open("a", newline="", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from error
 
 
 @contextmanager

@@ -108,12 +108,22 @@ class Checkpoints(Callback):
         mode: "min" or "max", its better side.
         save_every: Write `last.ckpt` every so many optimizer steps too; None: only after validations.
         keep: Number of best checkpoints kept; beside `best.ckpt` they are named by their step.
+        keep_every: Keep what is saved at every so many steps for good, as `kept-STEP.ckpt`; None: nothing.
     """
 
-    def __init__(self, folder: Path, monitor: str, mode: str, save_every: int | None = None, keep: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        monitor: str,
+        mode: str,
+        save_every: int | None = None,
+        keep: int = 1,
+        keep_every: int | None = None,
+    ) -> None:
         self.folder, self.monitor, self.mode = folder, monitor, mode
-        self.save_every, self.keep = save_every, keep
+        self.save_every, self.keep, self.keep_every = save_every, keep, keep_every
         self.ranking: list[tuple[float, float, int]] = []  # (value, validation loss, step), the best first
+        self.ranked_metrics: dict[int, dict[str, float]] = {}  # of each step in the ranking
         self.best_metrics: dict[str, float] = {}
         self.draw_best: Callable[[], dict[str, Any]] = dict
         self.validated_step = -1
@@ -126,22 +136,31 @@ class Checkpoints(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         ranking = [list(entry) for entry in self.ranking]
-        return {"ranking": ranking, "validated_step": self.validated_step, "best_metrics": self.best_metrics}
+        return {"ranking": ranking, "validated_step": self.validated_step, "metrics": self.ranked_metrics}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.ranking = [(value, loss, step) for value, loss, step in state_dict["ranking"]]
-        self.validated_step, self.best_metrics = state_dict["validated_step"], state_dict["best_metrics"]
+        self.validated_step, self.ranked_metrics = state_dict["validated_step"], state_dict["metrics"]
+        self._rank([(value, loss, step) for value, loss, step in state_dict["ranking"]])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Makes files and ranking agree: a run may have died between writing `last.ckpt` and the rest, or lost its best."""
         self._saved_step = trainer.global_step  # what a resumed run begins with is saved
         if trainer.ckpt_path is None:
             return
-        if self.best is not None and self.best[1] != trainer.global_step and not _is_sound(self.folder / "best.ckpt"):
-            log.warning("best.ckpt is damaged or missing: the best validation from now on takes its place")
-            self.ranking = []
+        begun, step = Path(trainer.ckpt_path), trainer.global_step
+        lost = [ranked for _, _, ranked in self.ranking if ranked != step and not self._is_kept(ranked)]
+        trainer.strategy.barrier()  # no rank looks at files that the first one links and unlinks
+        if lost:
+            names = ", ".join(["best.ckpt" if self.best and self.best[1] == ranked else f"step-{ranked}.ckpt" for ranked in lost])
+            self._rank([entry for entry in self.ranking if entry[2] not in lost])
+            instead = "the best validation from now on takes its place" if self.best is None else f"step {self.best[1]} is the best"
+            log.warning("%s is damaged or missing: %s", names, instead)
         if trainer.is_global_zero:
-            self._link_ranked(Path(trainer.ckpt_path), trainer.global_step)
+            if begun != self.folder / "last.ckpt":  # which is damaged, and must not become `previous.ckpt`
+                _link(begun, self.folder / "last.ckpt")
+            self._link_ranked(begun, step)
+            if lost and self.best is not None and self.best[1] != step:
+                _link(self._ranked_file(self.best[1]), self.folder / "best.ckpt")
             self._unlink_unranked()
 
     def lacks_validation(self, trainer: Trainer) -> bool:
@@ -153,7 +172,7 @@ class Checkpoints(Callback):
         step = trainer.global_step
         if step == trainer.max_steps:
             trainer.should_stop = True  # makes lightning validate after the last step, wherever the interval falls
-        elif self.save_every and step % self.save_every == 0 and step:
+        elif step and any(every and step % every == 0 for every in (self.save_every, self.keep_every)):
             self.save(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -170,9 +189,10 @@ class Checkpoints(Callback):
         step = trainer.global_step
         self.validated_step = step
         entry = metrics[self.monitor], metrics.get("val/loss", math.inf), step
-        self.ranking = sorted([*self.ranking, entry], key=self._order)[: self.keep]
+        self.ranked_metrics[step] = metrics
+        self._rank([*self.ranking, entry])
         if self.best is not None and self.best[1] == step:
-            self.best_metrics, self.draw_best = metrics, cast(Any, pl_module).draw
+            self.draw_best = cast(Any, pl_module).draw
         self._save(trainer)
 
     def is_better(self, value: float) -> bool:
@@ -187,6 +207,12 @@ class Checkpoints(Callback):
         """Writes `last.ckpt` unless the present step has been saved; all ranks must call it."""
         if self._saved_step != trainer.global_step and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self._save(trainer)
+
+    def _rank(self, entries: list[tuple[float, float, int]]) -> None:
+        """Keeps the best of the entries."""
+        self.ranking = sorted(entries, key=self._order)[: self.keep]
+        self.ranked_metrics = {step: self.ranked_metrics[step] for *_, step in self.ranking}
+        self.best_metrics = self.ranked_metrics[self.best[1]] if self.best is not None else {}
 
     def _order(self, entry: tuple[float, float, int]) -> tuple[float, float, int]:
         """Of the same value the lower loss is the better one, as before anything is translated right; then the earlier step."""
@@ -203,6 +229,8 @@ class Checkpoints(Callback):
             _link(last, self.folder / "previous.ckpt")
         trainer.save_checkpoint(last)
         self._saved_step = step
+        if trainer.is_global_zero and self.keep_every and step % self.keep_every == 0:
+            _link(last, self.folder / f"kept-{step}.ckpt")
         if trainer.is_global_zero and self.validated_step == step:
             self._link_ranked(last, step)
             self._unlink_unranked()
@@ -212,7 +240,16 @@ class Checkpoints(Callback):
         if self.best is not None and self.best[1] == step:
             _link(source, self.folder / "best.ckpt")
         if self.keep > 1 and any(ranked == step for *_, ranked in self.ranking):
-            _link(source, self.folder / f"step-{step}.ckpt")
+            _link(source, self._ranked_file(step))
+
+    def _ranked_file(self, step: int) -> Path:
+        """Where one of several best checkpoints is."""
+        return self.folder / f"step-{step}.ckpt"
+
+    def _is_kept(self, step: int) -> bool:
+        """Whether the checkpoint of a step in the ranking is there and can be read."""
+        is_best = self.best is not None and self.best[1] == step
+        return _is_sound(self._ranked_file(step)) or (is_best and _is_sound(self.folder / "best.ckpt"))
 
     def _unlink_unranked(self) -> None:
         ranked = {f"step-{step}.ckpt" for *_, step in self.ranking}

@@ -54,13 +54,13 @@ def check_validation(data: DataModule, keys: Namespace, recipe: Recipe) -> None:
         raise ValueError(f"`{key}` needs validations, but no validation data is given; add --data.validation FILE")
 
 
-def steps_of(keys: Namespace, data: DataModule) -> int:
+def steps_of(keys: Namespace, data: DataModule, devices: int = 1) -> int:
     """The length of a training in optimizer steps.
 
     Raises:
         ValueError: If it is not given.
     """
-    per_epoch = data.batches_per_epoch()
+    per_epoch = data.batches_per_epoch(devices)
     given = [keys.max_steps] if keys.max_steps > 0 else []
     if keys.max_epochs is not None and keys.max_epochs > 0 and per_epoch is not None:
         given.append(max(1, int(keys.max_epochs * per_epoch / keys.accumulate_grad_batches)))
@@ -72,9 +72,9 @@ def steps_of(keys: Namespace, data: DataModule) -> int:
     return min(given)
 
 
-def trainer_keys(keys: Namespace, data: DataModule, steps: int) -> Namespace:
+def trainer_keys(keys: Namespace, data: DataModule, steps: int, devices: int = 1) -> Namespace:
     """What Lightning is told, so that the end of a pass over the data means nothing to it."""
-    accumulated, per_epoch = int(keys.accumulate_grad_batches), data.batches_per_epoch()
+    accumulated, per_epoch = int(keys.accumulate_grad_batches), data.batches_per_epoch(devices)
     overfits = bool(keys.overfit_batches)
     every: Any = keys.val_check_interval  # in optimizer steps, as everything here; or a share of a pass over the data
     if every is None or isinstance(every, float):

@@ -1,5 +1,6 @@
 """One training from beginning to end: the trainer, the best checkpoint, the test, the results."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,8 @@ class Fitting:
         self.built, self.run, self.keys, self.draw = built, run, built.trainer, draw
         self.trackers = Trackers(make_trackers(built.settings), run)
         self.data, self.recipe, self.seed = built.data, built.recipe, int(built.settings["seed"])
+        self.known: dict[str, Any] = {}  # results of a run that had come to its end
+        self.devices = 1  # on all nodes; known once the keys of the trainer have been accepted
         if self.seed < 0:
             raise ValueError(f"`seed` must be at least 0, but is {self.seed}")
         self.data.seed, self.data.few = self.seed, few_batches(self.keys)
@@ -97,37 +100,39 @@ class Fitting:
         task, start = self._accepted(resume)
         monitor = self.recipe.monitor or task.monitor[0]
         mode = task.monitor[1] if monitor == task.monitor[0] else better_side(monitor)
-        checkpoints = Checkpoints(self.run.checkpoints, monitor, mode, self.recipe.save_every, self.recipe.keep)
+        recipe = self.recipe
+        checkpoints = Checkpoints(self.run.checkpoints, monitor, mode, recipe.save_every, recipe.keep, recipe.keep_every)
         meter = Meter(self.keys.log_every_n_steps or 50)
         metrics_file = MetricsFile(self.run.path / "metrics.csv")
-        steps = steps_of(self.keys, self.data)
+        steps = steps_of(self.keys, self.data, self.devices)
+        is_complete = start is not None and self._is_complete(start, steps)
+        if start is not None and not is_complete:
+            metrics_file.resume(start.step if start.step >= steps else start.logged, start.validated)
         averaging = self._averaging(monitor, mode, steps)
         started = LambdaCallback(on_train_start=lambda *_: on_start() if on_start is not None else None)
         tuning = [*self._tune(task), Redrawing(self.seed), *([Compiling()] if self.recipe.compile else [])]
         callbacks = [started, *self._watch(meter), *tuning, *averaging, *self._patience(monitor, mode), checkpoints]
-        callbacks.append(Tracking(self.trackers, checkpoints, self.built.settings))
+        callbacks += [] if is_complete else [Tracking(self.trackers, checkpoints, self.built.settings)]
         lost = LostRanks(f"platform fit --run {self.run.name} --resume")
         callbacks += [lost, Interruption(signals or Signals(), checkpoints)]
-        trainer = self._trainer(steps, [metrics_file, self.trackers], callbacks)
-        if start is not None:
-            metrics_file.resume(start.step)
-            _say_start(start.step, steps)
+        trainer = self._trainer(steps, [] if is_complete else [metrics_file, self.trackers], callbacks)
         if isinstance(trainer.strategy, DDPStrategy):
-            trainer.strategy._ddp_kwargs.setdefault("find_unused_parameters", not task.trains_all_parameters)
+            trainer.strategy._ddp_kwargs.setdefault("find_unused_parameters", task.leaves_parameters_out)
             trainer.strategy._ddp_kwargs.setdefault("broadcast_buffers", False)  # alike everywhere; ranks evaluate more or less
         log.info("%s, %s steps", count_parameters(task), f"{trainer.max_steps:,}")
         with self.trackers, lost.guard():
             trainer.fit(task, datamodule=self.data, ckpt_path=None if start is None else start.path, weights_only=True)
             if self.keys.fast_dev_run:
                 return {"metrics": {**task.metrics, **self._test(trainer, task, "the weights as they are")}}
-            return self._finish(trainer, task, meter, averaging, checkpoints)
+            return self.known if is_complete else self._finish(trainer, task, meter, averaging, checkpoints)
 
     def _accepted(self, resume: bool) -> tuple[Task, Start | None]:
         """The task as training begins with it, and what training goes on from; mistakes are said soon."""
         torch.manual_seed(self.seed)
         if self.keys.strategy in ("fsdp", "fsdp_cpu_offload"):
             check_sharded(self.built.settings, self.built.task)
-        make_trainer(Namespace(**{**vars(self.keys), "max_steps": 1, "max_epochs": -1, "val_check_interval": None}))
+        trainer = make_trainer(Namespace(**{**vars(self.keys), "max_steps": 1, "max_epochs": -1, "val_check_interval": None}))
+        self.devices = trainer.num_devices * trainer.num_nodes
         with one_before_others(cache_folder() / "locks" / key_digest({"data": self.built.settings["data"]})):
             return self._prepared(resume)
 
@@ -154,7 +159,17 @@ class Fitting:
         if found is None:
             return task, None
         check_resumable(task, found[1])
-        return task, Start(found[0], found[1]["global_step"])
+        return task, Start.of(*found)
+
+    def _is_complete(self, start: Start, steps: int) -> bool:
+        """Whether a run has come to its end, with all that was to be measured; says where it goes on."""
+        is_over = start.step >= steps or (self.recipe.patience is not None and start.waited >= self.recipe.patience)
+        _say_start(start.step, steps, is_over)
+        file = self.run.path / "results.json"
+        before: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if is_over and file.exists() else {}
+        self.known = before if before.get("steps") == start.step else {}
+        is_tested = any(name.startswith("test/") for name in self.known.get("metrics", {}))
+        return bool(self.known) and (is_tested or not has_split(self.data, self.keys, "test"))
 
     def _tune(self, task: Task) -> list[Callback]:
         """Freezes the parts that are not to be trained, for good or until a callback thaws them."""
@@ -171,7 +186,7 @@ class Fitting:
         """One Lightning epoch is the whole training, so that the end of a pass over the data means nothing to it."""
         self.data.total_batches = steps * int(self.keys.accumulate_grad_batches)
         return make_trainer(
-            trainer_keys(self.keys, self.data, steps),
+            trainer_keys(self.keys, self.data, steps, self.devices),
             logger=loggers,
             callbacks=callbacks,
             plugins=[AtomicCheckpointIO()],
@@ -206,21 +221,28 @@ class Fitting:
         means = [callback for callback in averaging if isinstance(callback, CheckpointMean)]
         for mean in means:
             self._try_mean(trainer, task, mean, checkpoints)
-        metrics = {**checkpoints.best_metrics, **self._test(trainer, task, self._load_best(trainer, task))}
-        results = results_of(task, self.data, trainer, meter, metrics)
+        validated = self.known.get("metrics", checkpoints.best_metrics)  # of a mean of weights, which no checkpoint tells
+        metrics = {**validated, **self._test(trainer, task, self._load_best(trainer, task))}
+        results = results_of(task, self.data, trainer, meter, metrics, (checkpoints.monitor, checkpoints.mode))
         if trainer.is_global_zero:
             is_tested = has_split(self.data, self.keys, "test")
             if is_tested and (rows := task.tell()):
                 write_json_lines(self.run.path / "test.jsonl.gz", rows)
             self.run.write_results(results)
-            figures = task.draw() if is_tested else checkpoints.draw_best()
-            if self.trackers.is_wanted and self.draw is not None:
-                figures |= self.draw(task.eval())
-            pictures = self.run.write_pictures(figures)
+            pictures = self.run.write_pictures(self._figures(task, is_tested, checkpoints))
             self.trackers.each(lambda tracker: tracker.finish(results, pictures))
             for mean in means:
                 mean.clean()
         return results
+
+    def _figures(self, task: Task, is_tested: bool, checkpoints: Checkpoints) -> dict[str, Any]:
+        """Figures by name. Whatever goes wrong with one of another's making costs no results."""
+        try:
+            figures = task.draw() if is_tested else checkpoints.draw_best()
+            return figures if not self.trackers.is_wanted or self.draw is None else figures | self.draw(task.eval())
+        except Exception as error:
+            log.warning("no pictures were drawn: %s: %s", type(error).__name__, error)
+            return {}
 
     def _try_mean(self, trainer: Trainer, task: Task, averaging: CheckpointMean, checkpoints: Checkpoints) -> None:
         """Validates the mean of the kept weights; it becomes the best checkpoint only if it is better."""
@@ -253,8 +275,9 @@ class Fitting:
         return task.metrics
 
 
-def _say_start(step: int, steps: int) -> None:
+def _say_start(step: int, steps: int, is_over: bool) -> None:
     """Says where a training goes on, or that nothing is left of it."""
     log.info("resuming from step %d", step)
-    if step >= steps:
-        log.info("this training has come to its end; to go on with it, raise --trainer.max_steps above %d", steps)
+    if is_over:
+        key, value = ("trainer.max_steps", steps) if step >= steps else ("training.patience", "what it was")
+        log.info("this training has come to its end; to go on with it, raise --%s above %s", key, value)

@@ -90,6 +90,7 @@ class Recipe:
         save_every: Write `last.ckpt` every so many steps, beside every validation; None: only then. The one before it is
             kept as `previous.ckpt`.
         keep: Number of best checkpoints kept, under `checkpoints/`.
+        keep_every: Keep the checkpoint of every so many steps for good, as `checkpoints/kept-STEP.ckpt`; None: of none.
         tuning: How weights that were trained before are trained on.
         compile: Compile the blocks of the network for training steps (torch.compile), which takes time at the start, and on a
             CPU a C++ compiler. Results are the same but for rounding and for what dropout drops.
@@ -109,6 +110,7 @@ class Recipe:
     patience: int | None = None
     save_every: int | None = None
     keep: int = 1
+    keep_every: int | None = None
     tuning: Tuning = field(default_factory=Tuning)
     compile: bool = False
     watch: Literal["stop", "skip", "off"] = "stop"

@@ -16,7 +16,9 @@ from polyformer.training.watching import Watch
 __all__ = ["count_parameters", "results_of"]
 
 
-def results_of(task: Task, data: DataModule, trainer: Trainer, meter: Meter, metrics: dict[str, float]) -> dict[str, Any]:
+def results_of(
+    task: Task, data: DataModule, trainer: Trainer, meter: Meter, metrics: dict[str, float], monitor: tuple[str, str]
+) -> dict[str, Any]:
     """What is known of a training that has ended.
 
     Args:
@@ -25,6 +27,7 @@ def results_of(task: Task, data: DataModule, trainer: Trainer, meter: Meter, met
         trainer: Knows the steps.
         meter: Knows the seconds.
         metrics: Of the best checkpoint.
+        monitor: The metric that says which is the best, and its better side.
     """
     seconds = meter.elapsed()
     return {
@@ -42,6 +45,7 @@ def results_of(task: Task, data: DataModule, trainer: Trainer, meter: Meter, met
         "versions": {name: version(name) for name in ("polyformer", "torch", "lightning")}
         | {"python": platform.python_version()},
         "metrics": metrics,
+        "monitor": list(monitor),
         "signatures": task.signatures(),
         "fingerprints": fingerprints(task, data),
         "data": {split: str(report) for split, report in data.reports.items()},

@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
+from polyformer.training.checkpoints import Checkpoints
+from polyformer.training.progress import Meter
 from polyformer.training.task import Task
 
 __all__ = ["Patience", "Start", "check_resumable"]
@@ -16,10 +19,24 @@ class Start(NamedTuple):
     Args:
         path: The checkpoint.
         step: The step that it was saved after.
+        logged: The last step up to which training had been logged.
+        validated: The last step that a validation had been made after, -1 without any.
+        waited: How many validations there had been without a better one.
     """
 
     path: Path
     step: int
+    logged: int
+    validated: int
+    waited: int
+
+    @classmethod
+    def of(cls, path: Path, content: dict[str, Any]) -> "Start":
+        """What a checkpoint says of itself."""
+        states = content["callbacks"]
+        logged, validated = states[Meter.__qualname__]["logged_step"], states[Checkpoints.__qualname__]["validated_step"]
+        waited = (state["wait_count"] for name, state in states.items() if name.startswith(Patience.__qualname__))
+        return cls(path, content["global_step"], logged, validated, next(waited, 0))
 
 
 class Patience(EarlyStopping):
@@ -28,6 +45,11 @@ class Patience(EarlyStopping):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict({**state_dict, "patience": self.patience})
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Ends a training that had come to the end of its patience when it was saved."""
+        if self.wait_count >= self.patience:
+            trainer.should_stop = True
+
 
 def check_resumable(task: Task, start: dict[str, Any]) -> None:
     """Refuses to go on with weights of other names or shapes, other parts trained, or the state of another optimizer.
@@ -35,7 +57,15 @@ def check_resumable(task: Task, start: dict[str, Any]) -> None:
     Raises:
         ValueError: Naming the keys that must stay as they were.
     """
-    stored = start["polyformer"]["settings"].get("training") or {}
+    settings = start["polyformer"]["settings"]
+    stored = settings.get("training") or {}
+    keys = (settings.get("trainer") or {}, task.settings["trainer"])
+    accumulated = [own.get("accumulate_grad_batches", 1) for own in keys]
+    if accumulated[0] != accumulated[1]:
+        raise ValueError(
+            f"this run cannot be resumed with another `trainer.accumulate_grad_batches` ({accumulated[0]} then, "
+            f"{accumulated[1]} now): steps would begin in the middle of others"
+        )
     if stored.get("tuning", task.settings["training"]["tuning"]) != task.settings["training"]["tuning"]:
         raise ValueError("this run cannot be resumed with other keys under `training.tuning`, which say what is trained")
     before = {name: tuple(value.shape) for name, value in start["state_dict"].items()}

@@ -11,7 +11,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from polyformer.plain import to_json, whole_file
+from polyformer.plain import appended, to_json, whole_file
 
 __all__ = ["MetricsFile", "RunFolder", "SamplesFile"]
 
@@ -106,11 +106,25 @@ class MetricsFile(Logger):
         """Nothing: the settings are in config.yaml."""
 
     @rank_zero_only
-    def resume(self, step: int) -> None:
-        """Reads the rows of an earlier session up to ``step``; later ones will be made again."""
+    def resume(self, trained: int, validated: int) -> None:
+        """Reads the rows of an earlier session; those beyond will be made again.
+
+        Args:
+            trained: The step up to which rows of training are kept.
+            validated: The same of validations, of which the first after each step is kept; a second is of a mean of weights.
+        """
         if self.path.exists():
             reader = csv.DictReader(io.StringIO(_whole_lines(self.path), newline=""))
-            self.rows = [row for row in reader if int(row["step"]) <= step]
+            seen: set[int] = set()
+            self.rows = []
+            for row in reader:
+                step = int(row["step"])
+                if any(value and name.startswith("val/") for name, value in row.items()):
+                    is_kept = step <= validated and step not in seen
+                    seen.add(step)
+                else:
+                    is_kept = step <= trained
+                self.rows += [row] if is_kept else []
             self.columns = list(reader.fieldnames or [])
             self._rewrite()
 
@@ -123,7 +137,7 @@ class MetricsFile(Logger):
             self.columns += fresh
             self._rewrite()
             return
-        with self.path.open("a", newline="", encoding="utf-8") as file:
+        with appended(self.path) as file:
             csv.DictWriter(file, self.columns).writerow(row)
 
     def _rewrite(self) -> None:
@@ -155,7 +169,7 @@ class SamplesFile:
     def add(self, rows: list[dict[str, Any]]) -> None:
         """Appends rows; each has the "step" of its validation."""
         self.rows = [*self.rows, *rows]
-        with self.path.open("a", encoding="utf-8") as file:
+        with appended(self.path) as file:
             file.writelines(f"{to_json(row)}\n" for row in rows)
 
 

@@ -49,7 +49,10 @@ class Task(LightningModule):
     """The metric that decides which checkpoint is best, and its better side."""
 
     trains_all_parameters: ClassVar[bool] = True
-    """Whether every step trains every parameter, which lets ranks reduce gradients without asking for each."""
+    """Whether every step trains every parameter, which lets ranks reduce gradients without asking for each.
+
+    A module within a task may say False too, as one with experts does.
+    """
 
     def __init__(self, assets: Assets, options: StackOptions) -> None:
         super().__init__()
@@ -70,6 +73,11 @@ class Task(LightningModule):
         self._train_sums: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
         self._records: list[tuple[int, Any]] = []
+
+    @property
+    def leaves_parameters_out(self) -> bool:
+        """Whether a step may leave parameters without a gradient, of the task or of a module within it."""
+        return any(not getattr(module, "trains_all_parameters", True) for module in self.modules())
 
     # ---- what a subclass says
 

@@ -149,7 +149,7 @@ class Tracking(Callback):
         if not self._is_at_work(trainer):
             return
         task, data, step = cast(Any, pl_module), cast(Any, trainer).datamodule, trainer.global_step
-        self.samples.resume(step)
+        self.samples.resume(self.checkpoints.validated_step)
         self.trackers.start(lambda: Start(self.trackers.run, self.settings, run_facts(task, data), step))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

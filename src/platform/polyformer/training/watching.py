@@ -91,6 +91,8 @@ class Sketch:
         inner = getattr(batch, "batch", batch)
         index = getattr(inner, "index", None)
         tokens = getattr(inner, "source", getattr(inner, "tokens", None))
+        if isinstance(tokens, Tensor) and getattr(inner, "windows", None) is not None:
+            tokens = tokens[inner.windows.cumsum(0) - inner.windows]  # the first window of each example
         kept = tokens[:, :SHOWN_TOKENS].clone() if isinstance(tokens, Tensor) else None
         return cls(loss, index.clone() if isinstance(index, Tensor) else None, kept, getattr(batch, "part", None))
 
@@ -197,20 +199,23 @@ class Watch(Callback):
                 continue
             self.streak = 0
             if self.course.add(loss, count):
-                raise ValueError(
-                    f"step {made.step}: the loss has exploded: it was {self.course.first:.3g} in the beginning and "
-                    f"{self.course.lowest:.3g} at its best, and is {self.course.latest:.3g} now; {remedies(trainer)}; or "
-                    "`training.watch` off"
-                )
+                was = f"was {self.course.first:.3g} in the beginning, {self.course.lowest:.3g} at its best"
+                fault = f"the loss has exploded: it {was}, and is {self.course.latest:.3g} now"
+                said = self._said(trainer, task, made, fault, made.batches)
+                raise ValueError(f"{said}; {remedies(trainer)}; or `training.watch` off")
+
+    def _said(self, trainer: Trainer, task: Task, made: Made, fault: str, sketches: list[Sketch]) -> str:
+        """What is wrong in which examples; all of them go into the file."""
+        own = [row for one in sketches for row in one.rows(task)]
+        rows = [{"step": made.step, "fault": fault, **row} for row in gather_objects(own)]
+        if trainer.is_global_zero:
+            self.file.add(rows)
+        return f"step {made.step}: {fault}, in {told(rows)}; {self.file.path} lists them all"
 
     def _act(self, trainer: Trainer, task: Task, made: Made, fault: str) -> None:
         """Skips the step, or stops."""
         sketches = [one for one in made.batches if not math.isfinite(float(one.loss))]
-        own = [row for one in sketches or made.batches for row in one.rows(task)]
-        rows = [{"step": made.step, "fault": fault, **row} for row in gather_objects(own)]
-        if trainer.is_global_zero:
-            self.file.add(rows)
-        said = f"step {made.step}: {fault}, in {told(rows)}; {self.file.path} lists them all"
+        said = self._said(trainer, task, made, fault, sketches or made.batches)
         if self.action == "skip":
             self.skipped, self.streak = self.skipped + 1, self.streak + 1
             task.served = []
