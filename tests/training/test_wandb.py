@@ -1,4 +1,4 @@
-"""Runs of Weights & Biases: real ones on disk, read back; and trainings that no tracker can stop."""
+"""Runs of Weights & Biases: real ones on disk, read back, and what can be uploaded of them."""
 
 import fcntl
 import json
@@ -20,10 +20,8 @@ import pytest
 import wandb
 
 from polyformer.cli import main
-from polyformer.training import RunFolder, fitting
 from polyformer.training.facts import git_state
-from polyformer.training.tracking import Start, Tracker, Trackers
-from polyformer.training.weights_and_biases import answers
+from polyformer.training.weights_and_biases import WeightsAndBiases, WeightsAndBiasesOptions, answers
 
 from ..cli.small import SMALL, fit, metrics_of, results_of
 from ..experiments.test_outputs import LABELS
@@ -84,7 +82,7 @@ def test_a_run_says_what_it_is(tracked: tuple[Path, list[Any], list[Any]]) -> No
     assert config["data"]["init_args"]["train_count"] == 120
     fingerprints = [config["splits"][split]["fingerprint"] for split in ("train", "validation", "test")]
     assert len(set(fingerprints)) == 3
-    assert "tok:13a" in config["signatures"]["bleu"]
+    assert "tok:13a" in config["signatures"]["bleu"] and config["monitor"] == ["val/bleu", "max"]
 
 
 def test_metrics_are_those_of_the_run_folder(tracked: tuple[Path, list[Any], list[Any]]) -> None:
@@ -221,58 +219,55 @@ def test_without_a_network_training_ends_well(tmp_path: Path, monkeypatch: pytes
     assert results_of(tmp_path / "run")["steps"] == 2
 
 
-class Broken(Tracker):
-    """Raises in one of its methods, and remembers which were called."""
-
-    title = "Broken"
-
-    def __init__(self, method: str = "") -> None:
-        self.method, self.called = method, list[str]()
-
-    def _call(self, name: str) -> None:
-        self.called.append(name)
-        if name == self.method:
-            raise ConnectionError("gone\nfor good")
-
-    def start(self, start: Start) -> None:
-        self._call("start")
-
-    def metrics(self, metrics: dict[str, float], step: int) -> None:
-        self._call("metrics")
-
-    def samples(self, rows: Any) -> None:
-        self._call("samples")
-
-    def best(self, metrics: dict[str, float]) -> None:
-        self._call("best")
-
-    def finish(self, results: dict[str, Any], pictures: dict[str, Path]) -> None:
-        self._call("finish")
-
-    def end(self, failed: bool) -> None:
-        self._call(f"end, failed: {failed}")
+def dry(command: str) -> str:
+    """What a command for uploading would upload."""
+    words = [sys.executable, "-m", *command.replace("wandb sync", "wandb sync --dry-run").split()]
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stderr
 
 
-@pytest.mark.parametrize("method", ["start", "metrics", "samples"])
-def test_a_tracker_that_fails_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    broken, sound = Broken(method), Broken()
-    monkeypatch.setattr(fitting, "make_trackers", lambda settings: [broken, sound])
-    assert fit(tmp_path, "--trainer.max_steps", "3") == 0
-    assert broken.called.count(method) == 1 and broken.called[-1] == method
-    assert sound.called[0] == "start" and sound.called[-2:] == ["finish", "end, failed: False"]
-    said = (tmp_path / "run" / "log.txt").read_text()
-    assert said.count("Broken has failed, the training goes on without it: ConnectionError: gone\n") == 1
-    assert results_of(tmp_path / "run")["steps"] == 3
+def test_the_advice_finds_what_is_left_here(tracked: tuple[Path, list[Any], list[Any]]) -> None:
+    run, *_ = tracked
+    said = (run / "log.txt").read_text()
+    command = f"wandb sync {run}/wandb"
+    assert said.count(f"upload it later by: {command}\n") == 2 and "Would sync 2 run(s)" in dry(command)
 
 
-def test_a_training_that_fails_ends_its_trackers(tmp_path: Path) -> None:
-    tracker = Broken()
-    trackers = Trackers([tracker], RunFolder(str(tmp_path)))
-    with pytest.raises(KeyboardInterrupt), trackers:
-        trackers.log_metrics({"val/loss": 1.0}, 1)  # not started, as on other ranks
-        trackers.start(lambda: Start(trackers.run, {}, {}, 0))
-        raise KeyboardInterrupt
-    assert tracker.called == ["start", "end, failed: True"]
+def test_a_run_that_began_online_is_found_as_well(tmp_path: Path) -> None:
+    """The network went away: W&B passes over its folder unless it is told not to."""
+    tracker = WeightsAndBiases(WeightsAndBiasesOptions())
+    tracker._folder = tmp_path
+    folder = tmp_path / "wandb" / "run-20260101_000000-abcd1234"
+    folder.mkdir(parents=True)
+    (folder / "run-abcd1234.wandb").touch()
+    command = tracker.advice().partition(": ")[2]
+    assert "Would sync 1 run(s)" in dry(command) and "No runs to sync" in dry(f"wandb sync {tmp_path}/wandb")
+
+
+def test_the_last_and_the_best_checkpoint_are_sent(tmp_path: Path) -> None:
+    words = ["--trainer.max_steps", "3", "--trainer.val_check_interval", "2", "--training.monitor", "val/exact_match"]
+    assert fit(tmp_path, *words, "--logger", "wandb", "--wandb.mode", "offline", "--wandb.checkpoints", "all") == 0
+    (made,) = (tmp_path / "run").glob("wandb/offline-run-*")
+    records = records_of(made)
+    models = [record.request.log_artifact.artifact for record in records if record.request.HasField("log_artifact")]
+    models += [record.artifact for record in records if record.HasField("artifact")]
+    sent = [(list(one.aliases), [entry.path for entry in one.manifest.contents]) for one in models if one.type == "model"]
+    assert sent == [(["latest", "last"], ["last.ckpt"]), (["latest", "best"], ["best.ckpt"])]
+
+
+def test_the_summary_of_a_metric_keeps_the_side_that_the_task_names() -> None:
+    class Run:
+        asked: dict[str, Any] = {}
+
+        def define_metric(self, name: str, **options: Any) -> None:
+            self.asked[name] = options["summary"]
+
+        def log(self, row: dict[str, float]) -> None:
+            pass
+
+    tracker = WeightsAndBiases(WeightsAndBiasesOptions())
+    tracker.run, tracker._judged = Run(), ["val/mae", "min"]
+    tracker.metrics({"val/mae": 1.0, "val/bleu": 1.0, "val/loss": 1.0, "train/loss": 1.0}, 1)
+    assert Run.asked == {"val/mae": "min,last", "val/bleu": "max,last", "val/loss": "min,last", "train/loss": None}
 
 
 def test_nobody_answers_where_nothing_listens(caplog: pytest.LogCaptureFixture) -> None:

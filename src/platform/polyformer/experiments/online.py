@@ -15,7 +15,7 @@ from polyformer.experiments.settings import flat
 
 __all__ = ["OnlineRun"]
 
-FACTS = ("parameters", "trained_parameters", "git", "splits", "tokenizers", "signatures")
+FACTS = ("parameters", "trained_parameters", "git", "splits", "tokenizers", "signatures", "monitor")
 """What is in the config of a run beside its settings."""
 AXES = {"step", "tokens", "seconds"}
 FIGURES = ("steps", "tokens", "train_seconds", "tokens_per_second", "peak_memory_bytes")
@@ -62,6 +62,7 @@ class OnlineRun(Run):
             **{name: summary.get(name) for name in FIGURES},
             "metrics": {**best, **{name: value for name, value in summary.items() if name.startswith("test/")}},
             "signatures": config.get("signatures") or {},
+            "monitor": config.get("monitor"),
             "fingerprints": {
                 **{split: told["fingerprint"] for split, told in splits.items()},
                 "tokenizers": {role: told["fingerprint"] for role, told in tokenizers.items()},

@@ -1,17 +1,20 @@
 """What is known of a run when it begins, for those who compare it with others later."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from polyformer.better import better_side
 from polyformer.data import DataModule
 from polyformer.data.cache import key_digest
 from polyformer.training.task import Task
 
-__all__ = ["fingerprints", "git_state", "run_facts", "tags_of"]
+__all__ = ["fingerprints", "git_state", "judged_by", "run_facts", "tags_of"]
 
 GIT_SECONDS = 10.0
 LONGEST_TAG = 64  # characters
+SPLITS = ("train", "validation", "test")
 
 
 def run_facts(task: Task, data: DataModule) -> dict[str, Any]:
@@ -30,12 +33,24 @@ def run_facts(task: Task, data: DataModule) -> dict[str, Any]:
             for role, tokenizer in task.assets.tokenizers.items()
         },
         "signatures": task.signatures(),
+        "monitor": list(judged_by(task, task.recipe.monitor)),
     }
 
 
-def fingerprints(task: Task, data: DataModule) -> dict[str, Any]:
+def judged_by(task: Task, metric: str | None) -> tuple[str, str]:
+    """The metric that decides which checkpoint is best, and its better side.
+
+    Args:
+        task: Knows both of its own metric.
+        metric: The one that was asked for; None: the task's own.
+    """
+    own, side = task.monitor
+    return (own, side) if metric in (None, own) else (str(metric), better_side(str(metric)))
+
+
+def fingerprints(task: Task, data: DataModule, splits: Sequence[str] = SPLITS) -> dict[str, Any]:
     """What tells each split's data apart from others, and each tokenizer: runs that are to be compared must have the same."""
-    contents = {split: data.contents(split) for split in data.locations}
+    contents = {split: data.contents(split) for split in splits}
     digests = {split: key_digest({"contents": found}) for split, found in contents.items() if found is not None}
     return {**digests, "tokenizers": {role: one.fingerprint for role, one in task.assets.tokenizers.items()}}
 

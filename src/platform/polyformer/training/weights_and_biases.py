@@ -70,6 +70,7 @@ class WeightsAndBiases(Tracker):
         self.options = options
         self.run: Any = None
         self._folder = Path()
+        self._judged: list[str] = []
         self._defined: set[str] = set()
         self._rows: Sequence[dict[str, Any]] = ()
         self._sent_rows = 0
@@ -78,7 +79,7 @@ class WeightsAndBiases(Tracker):
         """Begins online if that is wanted and possible, otherwise offline, and says in one line where the run is."""
         import wandb
 
-        self._folder = start.run.path
+        self._folder, self._judged = start.run.path, start.facts["monitor"]
         wandb.setup(wandb.Settings(silent=True))
         mode = self.options.mode or wandb.setup().settings.mode
         obstacle = "as you wish"
@@ -133,18 +134,21 @@ class WeightsAndBiases(Tracker):
         return obstacle()
 
     def advice(self) -> str:
-        return f"; upload it later by: wandb sync {self._folder / 'wandb'}"
+        """How to upload it; of what began online, whose folder is named otherwise, it must be asked for."""
+        began_online = any(self._folder.glob("wandb/run-*"))
+        return f"; upload it later by: wandb sync {'--include-online ' if began_online else ''}{self._folder / 'wandb'}"
 
     def metrics(self, metrics: dict[str, float], step: int) -> None:
         """A row of the history. Step, tokens and seconds are in each, so that each can be the axis of a chart."""
         for name in metrics.keys() - self._defined:
             self._defined.add(name)
             is_axis, is_validation = name in ("tokens", "seconds"), name.startswith("val/")
+            side = self._judged[1] if name == self._judged[0] else better_side(name)
             self.run.define_metric(
                 name,
                 step_metric=None if is_axis else "step",
                 step_sync=None if is_axis else False,
-                summary=f"{better_side(name)},last" if is_validation else None,
+                summary=f"{side},last" if is_validation else None,
             )
         self.run.log({"step": step, **metrics})
 
