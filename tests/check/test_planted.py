@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 import polyformer.nn.attention as attention
+import polyformer.nn.mixers.sliding_window as sliding_window
 import polyformer.tasks.translation as translation
 from polyformer.check import Subject
 from polyformer.data import TokenBatches
 from polyformer.models import StackState
-from polyformer.nn import KeyValues, Learned, Mask, Relative, Residual, Where, attend
+from polyformer.nn import KeyValues, Learned, Mask, Relative, Residual, SlidingWindow, Where, attend
 from polyformer.tasks.classification import Classification
 from polyformer.tasks.language_modeling import LanguageModeling
 from polyformer.tasks.translation import Translation
@@ -33,20 +34,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 WRITTEN = {"cached", "chunked", "onward", "reordered", "greedy", "rescored", "mates"}
+HIDING = {"sparse", "unhidden"}
 LEFT_OUT = {
-    "Translation": {"packed"},
+    "Translation": {"packed", *HIDING},
     "LanguageModeling": {"padding", "too_long"},
-    "Classification": {"causal", "packed", "tied", *WRITTEN},
-    "MaskedLanguageModeling": {"causal", "packed", "tied", "too_long", "closed_form", *WRITTEN},
+    "Classification": {"causal", *HIDING, "packed", "tied", *WRITTEN},
+    "MaskedLanguageModeling": {"causal", "packed", "tied", "closed_form", *WRITTEN},
 }
 """The laws that do not speak of these models."""
-LIMITED = ["--model.mixer", "Linformer", "--model.decoder_mixers", "[FullAttention]", "--model.max_length", "256"]
-"""An encoder that has room for fewer tokens than its decoder."""
+OTHER_MIXERS = {
+    "Translation": ["--model.mixer", "Linformer", "--model.decoder_mixers", "[FullAttention]", "--model.max_length", "256"],
+    "LanguageModeling": ["--model.mixer", "SlidingWindow", "--model.mixer.window", "72", "--model.position", "Rotary",
+                         "--model.max_length", "320", "--data.window", "320", "--data.batches.tokens", "640"],
+    "MaskedLanguageModeling": ["--model.mixer", "BigBird", "--model.mixer.block", "2", "--model.position", "ALiBi"],
+}  # fmt: skip
+"""An encoder with room for fewer tokens than its decoder, windows whose cache forgets, blocks."""
 
 
 @pytest.mark.parametrize("task", KINDS)
 def test_where_nothing_is_planted_all_laws_hold(folder: Path, task: str) -> None:
-    found = judged(make(folder, task, *(LIMITED if task == "Translation" else [])))
+    found = judged(make(folder, task, *OTHER_MIXERS.get(task, [])))
     assert {name for name, outcome in found.items() if outcome == "not applicable"} == LEFT_OUT[task]
     assert all(outcome == "pass" for name, outcome in found.items() if name not in LEFT_OUT[task])
 
@@ -203,3 +210,29 @@ def test_a_planted_fault_breaks_its_law(
     if law not in ("saved", "tied"):  # loading takes as long as all other laws together
         monkeypatch.setattr(Subject, "reloaded", property(lambda subject: subject.task))
     assert broken(make(folder, task)) == {law}
+
+
+def windows_that_see_ahead(patch: pytest.MonkeyPatch) -> None:
+    original = sliding_window.attend_near
+
+    def planted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: Where, probability: float) -> torch.Tensor:
+        return original(q, k, v, replace(where, mask=replace(where.mask, causal=False)), probability)
+
+    patch.setattr(sliding_window, "attend_near", planted)
+
+
+IN_WINDOWS = [
+    (windows_that_see_ahead, "sparse"),
+    (after(sliding_window.LatestKeyValues, "__init__", lambda _, kept, *__: setattr(kept, "latest", 1)), "onward"),
+    (after(SlidingWindow, "forward", lambda x, *_: 1.01 * x), "unhidden"),
+]
+"""Faults of long texts, and one of short ones."""
+
+
+@pytest.mark.parametrize(("plant", "law"), IN_WINDOWS, ids=[law for _, law in IN_WINDOWS])
+def test_a_fault_planted_in_windows_breaks_its_law(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant, law: str
+) -> None:
+    plant(monkeypatch)
+    monkeypatch.setattr(Subject, "reloaded", property(lambda subject: subject.task))
+    assert broken(make(folder, "LanguageModeling", *OTHER_MIXERS["LanguageModeling"])) == {law}

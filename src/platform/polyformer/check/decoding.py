@@ -17,7 +17,7 @@ __all__ = ["cached", "chunked", "greedy", "mates", "onward", "reordered", "resco
 LONGEST = 8
 """Tokens that are written."""
 SINGLE = 4
-"""Tokens of a long text that come one by one, after two large pieces."""
+"""Tokens of a long text that come one by one at its end, after two large pieces and one between them."""
 REORDERED = 4
 """Tokens of the texts whose rows change places."""
 ORDERS = ((1, 0), (0, 0, 0, 1, 1, 1), (2, 0, 0, 4, 3, 3), (1, 3, 3, 0), (2, 2))
@@ -44,7 +44,7 @@ def onward(subject: Subject) -> Result:
     """A long text in pieces equals the whole."""
     text = subject.long_text
     length = len(text.tokens)
-    sizes = [size for size in (length // 2, length - length // 2 - SINGLE, *[1] * SINGLE) if size > 0]
+    sizes = [size for size in (length // 2, 1, length - length // 2 - 1 - SINGLE, *[1] * SINGLE) if size > 0]
     if sum(sizes) != length:
         raise NotApplicable(f"texts of {length} tokens are not long")
     return _in_pieces(subject, sizes, [text])

@@ -6,6 +6,7 @@ Letters: L tokens, D model, V vocabulary.
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from polyformer.check.law import NotApplicable, Result, compared, counted, several
 from polyformer.check.probe import Text
 from polyformer.check.subject import Subject
+from polyformer.nn import FullAttention, Mask, Mixer, recorded_weights
 
 __all__ = [
     "batch_order",
@@ -23,8 +25,10 @@ __all__ = [
     "packed",
     "right_padding",
     "seeing_nothing",
+    "sparse",
     "too_long",
     "training_without_dropout",
+    "unhidden",
 ]
 
 PADDING = (7, 64)
@@ -86,6 +90,51 @@ def _leaves(embedding: nn.Module) -> Iterator[list[Tensor]]:
 
 
 @torch.no_grad()
+def sparse(subject: Subject) -> Result:
+    """Windows and blocks equal a mask over all pairs."""
+    assert _narrowing(subject)
+    pairs, text = [], subject.long_text
+    for each in (*subject.texts, text):
+        with recorded_weights():  # which only attention over all pairs has
+            dense = subject.probe.outputs([each])[0]
+        pairs.append((subject.probe.outputs([each])[0], dense))
+    return compared(pairs, f"{several(len(pairs), 'text')} of up to {several(len(text.tokens), 'token')}")
+
+
+@torch.no_grad()
+def unhidden(subject: Subject) -> Result:
+    """Windows and blocks that hide nothing are full attention."""
+    mixers, text = [mixer for mixer in _narrowing(subject) if isinstance(mixer, FullAttention)], subject.texts[0]
+    if not mixers:
+        raise NotApplicable("mixers with windows or blocks are of a kind of their own")
+    while not all(_shows_all(mixer, len(text.tokens)) for mixer in mixers):
+        text = text.cut(len(text.tokens) - 1)
+    (found,) = subject.probe.outputs([text])
+    for mixer in mixers:
+        mixer.forward = partial(FullAttention.forward, mixer)  # type: ignore[method-assign]
+    try:
+        (full,) = subject.probe.outputs([text])
+    finally:
+        for mixer in mixers:
+            del mixer.forward
+    return compared([(found, full)], several(len(text.tokens), "token"))
+
+
+def _narrowing(subject: Subject) -> list[Mixer]:
+    """The mixers that hide something besides what they are told to. Raises NotApplicable where there are none."""
+    mixers = [mixer for mixer in subject.probe.mixers if type(mixer).narrowed is not Mixer.narrowed]
+    if not mixers:
+        raise NotApplicable("no mixer has windows or blocks")
+    return mixers
+
+
+def _shows_all(mixer: FullAttention, length: int) -> bool:
+    """Whether a text of so many tokens is too short for anything to be hidden in it."""
+    at, mask = torch.arange(length), Mask(mixer.shape.causal)
+    return torch.equal(mixer.narrowed(mask).pairs(at, at), mask.pairs(at, at).expand(length, length))
+
+
+@torch.no_grad()
 def right_padding(subject: Subject) -> Result:
     """Padding on the right changes no output."""
     return _padded(subject, "right")
@@ -99,15 +148,16 @@ def left_padding(subject: Subject) -> Result:
 
 def _padded(subject: Subject, side: str) -> Result:
     """Each text by itself, so that nothing but the padding can change it."""
-    texts, room = [*subject.texts, subject.long_text], subject.probe.room
+    room, long = subject.probe.room, subject.long_text
+    texts = [*subject.texts, long if room is None else long.cut(max(room // 2, room - PADDING[-1]))]
     longest = max(max(len(text.tokens), len(text.source)) for text in texts)
-    amounts = [amount if room is None else min(amount, room - longest) for amount in PADDING]
-    pairs = [
+    amounts = sorted({amount if room is None else min(amount, room - longest) for amount in PADDING})
+    pairs = (
         (subject.probe.outputs([text], **{side: amount})[0], subject.probe.outputs([text])[0])
         for text in texts
-        for amount in sorted({*amounts})
-    ]
-    places = " and ".join(map(str, sorted({*amounts})))
+        for amount in amounts
+    )
+    places = " and ".join(map(str, amounts))
     return compared(pairs, f"{several(len(texts), 'text')} of up to {several(longest, 'token')}, {places} places")
 
 
@@ -127,6 +177,8 @@ def packed(subject: Subject) -> Result:
     probe, room, texts = subject.probe, subject.probe.room, list(subject.texts)
     while room is not None and len(texts) > 1 and sum(len(text.tokens) for text in texts) > room:
         texts.pop(0)
+    if room is not None and (left := room - sum(len(text.tokens) for text in texts)) > 1:
+        texts.append(subject.long_text.cut(left))
     try:
         together = probe.packed(texts)
     except ValueError as error:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from polyformer.check.law import NotApplicable
 from polyformer.decoding import Stepper, Symbols
 from polyformer.models import Decoder, Encoder
+from polyformer.nn import Mixer
 from polyformer.text import EOS, PAD
 
 __all__ = ["Composed", "Probe", "Rows", "Text", "first_hidden", "predicted", "side_by_side", "without_padding"]
@@ -93,6 +94,11 @@ class Probe(ABC):
     def room(self) -> int | None:
         """The longest text in tokens that all stacks see whole; None where there is no limit."""
         return min((stack.limit for stack in self.stacks if stack.limit is not None), default=None)
+
+    @property
+    def mixers(self) -> list[Mixer]:
+        """What moves information between the tokens of one text."""
+        return [module for stack in self.stacks for module in stack.modules() if isinstance(module, Mixer)]
 
     @property
     @abstractmethod

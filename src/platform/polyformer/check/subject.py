@@ -24,7 +24,7 @@ __all__ = ["Reading", "Subject", "shake"]
 LENGTHS = (24, 19, 13, 8)
 """How many tokens the texts for a network have at most: it is told apart by mistakes, not by length."""
 LONG = 320
-"""Tokens of the one text that is longer than most windows."""
+"""Tokens of the one text that is longer than the others, if no mixer tells longer ones apart."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ class Subject:
 
     @cached_property
     def long_text(self) -> Text:
-        """All texts, over and over, so that windows and buckets matter; at most half of what is seen whole."""
-        room = self.probe.room
-        length = LONG if room is None else min(LONG, room // 2)
+        """All texts, over and over, so that windows and buckets matter, as far as there is room."""
+        length, room = max(LONG, *(mixer.long for mixer in self.probe.mixers)), self.probe.room
+        length = length if room is None else min(length, room)
         tokens, source = (sum(parts, ()) for parts in zip(*((text.tokens, text.source) for text in self.texts), strict=True))
         return Text((tokens * length)[:length], (source * length)[:length])
 

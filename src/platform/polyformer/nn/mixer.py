@@ -89,6 +89,11 @@ class Mixer(Limited, nn.Module):
     directions: ClassVar[frozenset[str]] = frozenset({"both", "causal"})
     """The ways it can run: "both" in an encoder, "causal" in a decoder."""
 
+    @property
+    def long(self) -> int:
+        """Tokens of a text that is read in every way in which this mixer reads long ones, in pieces too; 0: all are alike."""
+        return 0
+
     def narrowed(self, mask: Mask) -> Mask:
         """The mask, without what this mixer hides besides; of those that do not look at tokens one by one, the mask itself."""
         return mask

@@ -86,6 +86,10 @@ class BigBird(FullAttention):
     def limit(self) -> int:
         return self.shape.max_length
 
+    @property
+    def long(self) -> int:
+        return WORTH * (3 + self.global_blocks + self.random.shape[1]) * self.block
+
     def narrowed(self, mask: Mask) -> Mask:
         near = self._near(self.random.device)
         drawn = torch.zeros(len(near), len(near) + 1, dtype=torch.bool, device=near.device)  # the last column is thrown away
@@ -110,8 +114,7 @@ class BigBird(FullAttention):
 
     def _is_long(self, at: Tensor) -> bool:
         """Whether blocks are worth their while."""
-        shown = (3 + self.global_blocks + self.random.shape[1]) * self.block
-        return at.shape[-1] >= WORTH * shown and not is_recording()
+        return at.shape[-1] >= self.long and not is_recording()
 
     def _is_in_place(self, context: Context) -> bool:
         """Whether blocks of columns are the text's blocks."""

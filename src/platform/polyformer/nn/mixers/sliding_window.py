@@ -136,6 +136,10 @@ class SlidingWindow(FullAttention):
             raise ValueError(f"`global_tokens` of SlidingWindow must be at least 0, but is {global_tokens}")
         self.window, self.global_tokens = window, global_tokens
 
+    @property
+    def long(self) -> int:
+        return max(self._worth(self.shape.causal), 2 * self.start().enough + SLACK)
+
     def narrowed(self, mask: Mask) -> Mask:
         pattern = partial(touches_first, self.global_tokens) if self.global_tokens else None
         return replace(mask, window=self.window, pattern=pattern)
@@ -166,8 +170,11 @@ class SlidingWindow(FullAttention):
 
     def _is_long(self, context: Context) -> bool:
         """Whether blocks are worth their while."""
-        length, shown = context.at.shape[-1], (2 if context.mask.causal else 3) * self.window + self.global_tokens
-        return length >= max(WORTH * shown, context.k_at.shape[-1]) and not is_recording()
+        return context.at.shape[-1] >= max(self._worth(context.mask.causal), context.k_at.shape[-1]) and not is_recording()
+
+    def _worth(self, causal: bool) -> int:
+        """From how many tokens on they are."""
+        return WORTH * ((2 if causal else 3) * self.window + self.global_tokens)
 
     def _blocks(self, context: Context) -> Blocks:
         """Each block of queries is shown its own block and the one on either side, or only the one before."""
