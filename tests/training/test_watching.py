@@ -14,13 +14,13 @@ from torch.utils.data import DataLoader
 
 from polyformer.cli import main
 from polyformer.cli.quiet import quiet
-from polyformer.data import PairTokenizerSettings, SpelledNumbers
+from polyformer.data import LabelledBatch, PairTokenizerSettings, SpelledNumbers
 from polyformer.models import EncoderDecoderOptions
 from polyformer.tasks.translation import Translation
 from polyformer.training import Linear, Loss, Recipe, watching
 from polyformer.training.averaging import MovingMean
 from polyformer.training.fitting import make_trainer
-from polyformer.training.watching import Course, Watch
+from polyformer.training.watching import Course, Sketch, Watch
 
 from ..cli.small import SMALL, fit, results_of
 from ..ranks import run_on_ranks
@@ -142,8 +142,19 @@ def test_a_device_that_is_not_waited_for_saves_nothing_wrong(
 
 def test_an_exploded_loss_stops_it(data: SpelledNumbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "BLOCK", 2)
-    with pytest.raises(ValueError, match=r"^step 10: the loss has exploded: it was .* in the beginning"):
+    with pytest.raises(ValueError, match=r"^step 10: the loss has exploded: it was .* in the beginning.* such as number 36"):
         train(data, "large", Watch("skip", tmp_path / "faults.jsonl", 50), steps=(5, 6, 7, 8, 9, 10))
+    rows = [json.loads(line) for line in (tmp_path / "faults.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["example"]) for row in rows] == [(10, number) for number in (36, 37, 38, 39)]
+
+
+def test_a_text_in_windows_is_told_by_its_first() -> None:
+    """Of three texts the second has two windows."""
+    tokens = torch.arange(8).reshape(4, 2)
+    batch = LabelledBatch(tokens, None, None, None, torch.tensor([5, 7, 9]), torch.tensor([1, 2, 1]))
+    sketch = Sketch.of(batch, torch.tensor(math.nan))
+    assert sketch.index is not None and sketch.index.tolist() == [5, 7, 9]
+    assert sketch.tokens is not None and sketch.tokens[:, 0].tolist() == [0, 2, 6]
 
 
 def test_what_works_has_not_exploded() -> None:
