@@ -10,6 +10,7 @@ import torch
 import yaml
 
 from polyformer.check import LAWS, Subject, of_checkpoint
+from polyformer.check.decoding import mates, rescored
 from polyformer.check.ledger import NEEDS, words_of
 from polyformer.check.loss import metrics
 from polyformer.check.pool import evaluation_pools
@@ -137,6 +138,15 @@ def test_a_last_window_that_is_shorter_is_measured_by_its_own_end(folder: Path) 
     (pool,) = evaluation_pools(subject.data, "validation")
     assert len(pool.places) == 2 and len(pool.source[[1]]["tokens"][0]) < 129
     assert metrics(subject).outcome == "pass"
+
+
+def test_a_score_may_be_rounded_as_the_logits_that_it_comes_from(folder: Path) -> None:
+    subject = make(folder, "LanguageModeling")
+    with torch.no_grad():
+        subject.probe.network.output.table.mul_(20.0)  # so that what is written is sure, and its score near 0
+    largest = max(float(outputs.detach().abs().max()) for outputs in subject.probe.outputs(subject.texts))
+    for result in (rescored(subject), mates(subject)):
+        assert result.outcome == "pass" and result.tolerance is not None and result.tolerance > 1e-5 * largest > 1e-4
 
 
 def test_a_length_that_the_position_cannot_tell_is_refused_as_by_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,6 +129,12 @@ class Subject:
         return Text((tokens * length)[:length], (source * length)[:length])
 
     @cached_property
+    @torch.no_grad()
+    def largest(self) -> float:
+        """The largest of the outputs for the texts, and at least 1: what is made from outputs is rounded as they are."""
+        return max(1.0, *(float(outputs.abs().max()) for outputs in self.probe.outputs(self.texts)))
+
+    @cached_property
     def reloaded(self) -> Task:
         """The task after it was saved and loaded, as a run's checkpoint is."""
         with TemporaryDirectory() as folder:
