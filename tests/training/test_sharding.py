@@ -111,6 +111,7 @@ def test_shards_go_on_with_what_one_rank_began(place: Path) -> None:
     ("words", "message"),
     [
         (["--training.averaging.kind", "ema"], "`training.averaging.kind` ema keeps whole weights"),
+        (["--training.averaging.kind", "swa"], "`training.averaging.kind` swa keeps whole weights"),
         (["--training.optimizer", "MuonAdamW"], "`training.optimizer` MuonAdamW makes whole matrices"),
         (["--trainer.strategy", "fsdp_cpu_offload"], "but is fsdp_cpu_offload"),
     ],

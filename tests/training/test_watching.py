@@ -191,12 +191,20 @@ def test_a_run_that_stopped_goes_on_without_the_step(
     assert results_of(tmp_path / "run")["skipped_steps"] == 1 and results_of(tmp_path / "run")["steps"] == 10
 
 
-def test_ranks_skip_together(data: SpelledNumbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("action", ["skip", "stop"])
+def test_ranks_skip_or_stop_together(data: SpelledNumbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
     """Only the second rank sees the fault. Would the first one make the step, its weights would be no numbers."""
     in_training(monkeypatch, rank=1)
     (tmp_path / "small.yaml").write_text(SMALL)
-    words = ["--training.watch", "skip", "--trainer.accumulate_grad_batches", "2", "--training.save_every", "null"]
-    run_on_ranks(["fit", "--config", str(tmp_path / "small.yaml"), "--run", str(tmp_path / "run"), *words, "--debug"], tmp_path)
+    words = ["--training.watch", action, "--trainer.accumulate_grad_batches", "2", "--training.save_every", "null"]
+    words = ["fit", "--config", str(tmp_path / "small.yaml"), "--run", str(tmp_path / "run"), *words, "--debug"]
+    if action == "stop":
+        with pytest.raises(AssertionError, match="step 6: the loss is nan"):
+            run_on_ranks(words, tmp_path)
+        content = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+        assert content["global_step"] == 5 and all(map(is_finite, content["state_dict"].values()))
+        return
+    run_on_ranks(words, tmp_path)
     results = results_of(tmp_path / "run")
     assert results["skipped_steps"] == 1 and math.isfinite(results["metrics"]["val/loss"])
     assert (tmp_path / "rank-0.txt").read_text().count("step 6: the loss is nan") == 1
