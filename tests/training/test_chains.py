@@ -27,7 +27,9 @@ data:
 training: {optimizer: {class_path: FusedAdamW, init_args: {lr: 0.01}}, schedule: Constant}
 trainer: {max_steps: 6, val_check_interval: 6, log_every_n_steps: 2, accelerator: cpu}
 """
+MASKED = LANGUAGE_MODEL.replace("LanguageModeling", "MaskedLanguageModeling").replace("window: 32", "max_length: 32")
 MODEL = ["--model.num_layers", "2"]
+STILL = ["--training.optimizer.init_args.lr", "0", "--trainer.max_steps", "1"]
 TRANSLATION = """
 task: Translation
 model: {d_model: 16, num_heads: 2, encoder_layers: 2, decoder_layers: 1, dropout: 0.0, tied: TIED}
@@ -47,7 +49,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     write(made, one_label)
     chance = random.Random(5)
     (made / "text.txt").write_text("".join(sentence(chance, "fine", "strange") + "\n" for _ in range(80)))
-    (made / "lm.yaml").write_text(LANGUAGE_MODEL.replace("FOLDER", str(made)))
+    for name, text in (("lm", LANGUAGE_MODEL), ("mlm", MASKED)):
+        (made / f"{name}.yaml").write_text(text.replace("FOLDER", str(made)))
     return made
 
 
@@ -62,6 +65,12 @@ def first(folder: Path) -> Path:
     return fit(folder, "lm.yaml", "lm")
 
 
+@pytest.fixture(scope="module")
+def masked(folder: Path) -> Path:
+    """A masked language model."""
+    return fit(folder, "mlm.yaml", "mlm")
+
+
 def weights(run: Path, name: str = "last") -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = read_checkpoint(run / "checkpoints" / f"{name}.ckpt")["state_dict"]
     return state
@@ -71,43 +80,51 @@ def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(one.view(torch.int32), other.view(torch.int32))
 
 
-def frozen(run: Path, before: Path) -> set[str]:
-    """The weights of a run that are, to the bit, those of another."""
-    given = weights(before, "best")
+def frozen(run: Path, before: Path, name: str = "best") -> set[str]:
+    """The weights of a run that are, to the bit, those of another's checkpoint."""
+    given = weights(before, name)
     return {name for name, value in weights(run).items() if name in given and is_same(value, given[name])}
 
 
 # ---- what is loaded
 
 
-def test_a_classifier_begins_with_a_language_model(folder: Path, first: Path) -> None:
+@pytest.mark.parametrize(("kind", "left"), [("lm", "output +99 new, 352 not used"), ("mlm", "head +304 not used")])
+def test_a_classifier_begins_with_a_language_model(folder: Path, kind: str, left: str, request: Any) -> None:
     """With a rate of zero nothing moves, so that everything loaded can be found again."""
-    words = ["--model.init_from", str(first), *MODEL, "--training.optimizer.init_args.lr", "0", "--trainer.max_steps", "1"]
-    run = fit(folder, "small.yaml", "from_lm", *words)
-    assert frozen(run, first) == set(weights(first)) - {name for name in weights(first) if name.startswith("network.output.")}
+    first = request.getfixturevalue({"lm": "first", "mlm": "masked"}[kind])
+    run = fit(folder, "small.yaml", f"from_{kind}", "--model.init_from", str(first), *MODEL, *STILL)
+    taken = {name for name in weights(first) if name.startswith(("network.embedding", "network.stack"))}
+    assert frozen(run, first) == taken and len(taken) > 20
     task, _ = load_task(run / "checkpoints" / "best.ckpt")
     before, _ = load_task(first / "checkpoints" / "best.ckpt")
     assert task.assets.tokenizers["text"].fingerprint == before.assets.tokenizers["text"].fingerprint
     assert task.assets.labels["label"] == ["bad", "good", "plain"]
     log = (run / "log.txt").read_text()
     assert f"begun with the weights of {first}/checkpoints/best.ckpt (step 6):" in log
-    for part, what in (("embedding", "352 loaded"), ("stack", "6,592 loaded"), ("output", "99 new, 352 not used")):
-        assert re.search(rf"  {part} +{what}$", log, re.MULTILINE)
+    for line in ("embedding +352 loaded", "stack +6,592 loaded", left):
+        assert re.search(rf"  {line}$", log, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("tied", "joint"), [("all", "true"), ("target", "false")])
-def test_the_encoder_of_a_translator_begins_with_an_encoder_alone(folder: Path, first: Path, tied: str, joint: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "tied", "joint"), [("first", "all", "true"), ("first", "target", "false"), ("masked", "all", "true")]
+)
+def test_the_encoder_of_a_translator_begins_with_an_encoder_alone(
+    folder: Path, kind: str, tied: str, joint: str, request: Any
+) -> None:
+    first = request.getfixturevalue(kind)
     text = TRANSLATION.replace("TIED", tied).replace("JOINT", joint).replace("FOLDER", str(folder))
     (folder / "translation.yaml").write_text(text)
     words = ["--model.init_from", str(first), "--training.optimizer.init_args.lr", "0"]
-    run = fit(folder, "translation.yaml", f"translator_{tied}", *words)
+    run = fit(folder, "translation.yaml", f"{kind}_translator_{tied}", *words)
     given, own = weights(first, "best"), weights(run)
     pairs = {name: name.replace("network.stack", "network.encoder") for name in given if ".stack." in name}
     pairs["network.embedding.table"] = "network.source_embedding.table"
     assert len(pairs) > 20 and all(is_same(given[one], own[other]) for one, other in pairs.items())
     words = ["--model.init_from", str(run), *MODEL, "--trainer.max_steps", "1", "--training.optimizer.init_args.lr", "0"]
-    again = weights(fit(folder, "small.yaml", f"from_translator_{tied}", *words))
+    again = weights(fit(folder, "small.yaml", f"from_{kind}_translator_{tied}", *words))
     assert all(is_same(given[name], again[name]) for name in pairs)
+    assert kind == "first" or re.search("  head +304 not used$", (run / "log.txt").read_text(), re.MULTILINE)
 
 
 def test_each_side_of_a_translator_keeps_its_tokenizer(folder: Path, first: Path) -> None:
@@ -125,19 +142,6 @@ def test_each_side_of_a_translator_keeps_its_tokenizer(folder: Path, first: Path
     tokenizers = [load_task(run / "checkpoints" / "last.ckpt")[0].assets.tokenizers for run in (first, new, again)]
     assert tokenizers[0]["text"].fingerprint == tokenizers[1]["source"].fingerprint == tokenizers[2]["source"].fingerprint
     assert tokenizers[1]["target"].fingerprint == tokenizers[2]["target"].fingerprint != tokenizers[1]["source"].fingerprint
-
-
-def test_a_head_of_other_labels_begins_anew(folder: Path) -> None:
-    table = (folder / "train.tsv").read_text()
-    (folder / "renamed.tsv").write_text(table.replace("\tgood", "\tgreat"))
-    words = ["--trainer.max_steps", "2", "--data.validation", "null", "--data.test", "null", "--data.train"]
-    given = fit(folder, "small.yaml", "labels", *words, str(folder / "train.tsv"))
-    more = [*words, str(folder / "renamed.tsv"), "--model.init_from", str(given), "--training.optimizer.init_args.lr", "0"]
-    other = weights(fit(folder, "small.yaml", "other_labels", *more))
-    same = weights(fit(folder, "small.yaml", "same_labels", *[word.replace("renamed", "train") for word in more]))
-    assert is_same(same["output.weight"], weights(given)["output.weight"])
-    assert not is_same(other["output.weight"], weights(given)["output.weight"])
-    assert is_same(other["network.embedding.table"], weights(given)["network.embedding.table"])
 
 
 @pytest.mark.parametrize("longest", ["20", "40"])

@@ -72,13 +72,13 @@ class Beginning:
             log.info("  %s", line)
 
     def _meant(self, given: dict[str, Any], task: Task) -> dict[str, Any]:
-        """The weights that mean the same here: no output for other tokens, and no head for other labels."""
+        """The weights that mean the same here: no output for other tokens, and none for other labels."""
         pairs = [[assets.tokenizers.get(role) for role in ("target", *ROLES)] for assets in (self.assets, task.assets)]
         theirs, mine = (next((found for found in side if found is not None), None) for side in pairs)
         if theirs is not None and mine is not None and theirs.fingerprint != mine.fingerprint:
             given = {name: value for name, value in given.items() if not name.startswith(OUTPUTS)}
-        if (self.assets.labels, self.assets.numbers.get("number")) != (task.assets.labels, task.assets.numbers.get("number")):
-            given = {name: value for name, value in given.items() if name.startswith("network.")}
+        for part, count in other_labels(self.assets, task.assets):
+            given = {name: value for name, value in given.items() if not is_about_labels(name, value, part, count)}
         return given
 
     def _check_tokenizer(self, task: Task) -> None:
@@ -103,6 +103,34 @@ class Beginning:
         if name is None:
             return "it has no part of the same name"
         return f"{name} is {tuple(given[name].shape)} there and {tuple(own[name].shape)} here: set the keys of `model:` alike"
+
+
+def other_labels(theirs: Assets, mine: Assets) -> list[tuple[str, int]]:
+    """What the weights of each part are called whose labels, or mean number, differ; and how many labels it has over there.
+
+    >>> other_labels(Assets({}, {"mood/label": ["bad", "good"]}), Assets({}, {"mood/label": ["bad", "fine", "good"]}))
+    [('tasks.mood.', 2)]
+    """
+    sides = [{**assets.labels, **_means(assets.numbers)} for assets in (theirs, mine)]
+    differing = [role for role in {**sides[0], **sides[1]} if sides[0].get(role) != sides[1].get(role)]
+    return [
+        ("".join(f"tasks.{part}." for part in role.split("/")[:-1]), len(theirs.labels.get(role, ()))) for role in differing
+    ]
+
+
+def _means(numbers: dict[str, list[float]]) -> dict[str, list[Any]]:
+    """The mean and the deviation of each part that predicts a number."""
+    return {role: told for role, told in numbers.items() if role.split("/")[-1] == "number"}
+
+
+def is_about_labels(name: str, value: Tensor, part: str, count: int) -> bool:
+    """Whether a weight of a part is that of its labels: in a layer called `output`, or with a row for each of them.
+
+    What reads the text, what pools its vectors and what goes between is about no labels.
+    """
+    own = name.removeprefix(part)
+    is_of_head = name.startswith(part) and not own.startswith("network.")
+    return is_of_head and ("output" in own.split(".") or value.shape[:1] == (count,))
 
 
 def renamed(given: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -147,10 +175,12 @@ def report(own: dict[str, Tensor], given: dict[str, Tensor], fitting: set[str]) 
 def _part(name: str) -> str:
     """The part of a model that a weight belongs to.
 
-    >>> _part("network.stack.blocks.0.norm.weight"), _part("output.weight")
-    ('stack', 'output')
+    >>> _part("network.stack.blocks.0.norm.weight"), _part("output.weight"), _part("tasks.mood.output.weight")
+    ('stack', 'output', 'tasks.mood')
     """
     names = name.split(".")
+    if names[0] == "tasks":
+        return ".".join(names[:2])
     return names[1] if names[0] == "network" and len(names) > 1 else names[0]
 
 
