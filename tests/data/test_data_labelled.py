@@ -99,6 +99,23 @@ def test_folders_are_labels(tmp_path: Path) -> None:
         _ = labelled(str(tmp_path / "all"), second="other").assets
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("1.txt", b"so \xff bad"), ("1.txt.gz", gzip.compress(b"so bad")[:-9])], ids=["line", "end"]
+)
+def test_a_damaged_file_in_a_folder_is_passed_over_as_a_whole(name: str, content: bytes, tmp_path: Path) -> None:
+    for label in ("neg", "pos"):
+        (tmp_path / "all" / label).mkdir(parents=True)
+        (tmp_path / "all" / label / "0.txt").write_text(f"a {label} film")
+    (tmp_path / "all" / "pos" / "2.txt.gz").write_bytes(gzip.compress(b"a film\nof years"))
+    (tmp_path / "all" / "neg" / name).write_bytes(content)
+    data = labelled(str(tmp_path / "all"), damaged="skip")
+    found = texts_of(data, list(data.train_dataloader()))
+    assert found == {0: ("a neg film", 0), 1: ("a pos film", 1), 2: ("a film of years", 1)}
+    assert str(data.reports["train"]) == "3 examples; not read: 1 damaged file"
+    with pytest.raises(ValueError, match=rf"{name}, .*; `data\.damaged: skip` goes on with the next file"):
+        labelled(str(tmp_path / "all")).dataset("train")
+
+
 def test_pairs(tmp_path: Path) -> None:
     rows = [("a b c d e f", "g h", "yes"), ("a", "b c", "no")]
     file = table(tmp_path / "a.tsv", rows, ("one", "two", "label"))

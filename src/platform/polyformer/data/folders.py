@@ -6,6 +6,7 @@ from pathlib import Path
 
 from polyformer.data.cache import cache_folder, key_digest, write_text
 from polyformer.data.lines import read_lines
+from polyformer.data.reading import Reading
 from polyformer.data.sources import Location
 from polyformer.data.tables import table_format
 
@@ -28,11 +29,21 @@ def label_folders(location: Location) -> list[Path] | None:
     return None if tables or not folders else folders
 
 
-def read_folders(folders: Sequence[Path]) -> Iterator[dict[str, str]]:
-    """Every file as an example: "text", "label", and "where" it is."""
+def read_folders(folders: Sequence[Path], reading: Reading | None = None) -> Iterator[dict[str, str]]:
+    """Every file as an example: "text", "label", and "where" it is.
+
+    Raises ValueError for a file that cannot be read, unless `reading` passes it over, as a whole.
+    """
+    reading = reading or Reading()
     for folder in folders:
         for path in _files(folder):
-            yield {"text": "\n".join(read_lines(path)), "label": folder.name, "where": str(path)}
+            reading.begin(path)
+            try:
+                text = "\n".join(read_lines(path))
+            except ValueError as error:
+                reading.file(path, str(error))
+            else:
+                yield {"text": text, "label": folder.name, "where": str(path)}
 
 
 def folders_digest(folders: Sequence[Path]) -> str:

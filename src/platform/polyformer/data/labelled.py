@@ -96,7 +96,7 @@ class LabelledData(ExampleData):
         elif self.second is not None:
             raise ValueError(f"`data.second` is {self.second}, but a file in a folder, as in {folders[0]}, is a single text")
         else:
-            yield from read_folders(folders)
+            yield from read_folders(folders, self.readings[split])
 
     def examples(self, split: str) -> Iterator[dict[str, str]]:
         """The examples of a split, those held out left out."""
