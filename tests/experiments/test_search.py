@@ -70,7 +70,7 @@ class Ran:
 
     def __init__(self, folder: Path, stop_at: str = "nothing") -> None:
         sweep = sweep_of(described(seed=3), "x", "here")
-        self.trials, self.stop_at = Trials(sweep, SweepFolder(folder), "val/loss", lambda cell: cell), stop_at
+        self.trials, self.stop_at = Trials(sweep, SweepFolder(folder), "val/loss", "min", lambda cell: cell), stop_at
         runner = SweepRunner(SweepFolder(folder), (sys.executable, "-c", STAND_IN), 1, self.say, self.trials)
         try:
             runner.run_as_they_come(self.trials.cells(), 13, self.trials.done)
@@ -142,17 +142,19 @@ def test_mistakes_are_said(content: dict[str, Any], said: str, capsys: pytest.Ca
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     folder, complete = SweepFolder(tmp_path / "s"), lambda cell: cell
-    Trials(sweep_of(described(), "x", "here"), folder, "val/loss", complete)
-    Trials(sweep_of(described(trials=40), "x", "here"), folder, "val/loss", complete)
+    Trials(sweep_of(described(), "x", "here"), folder, "val/loss", "min", complete)
+    Trials(sweep_of(described(trials=40), "x", "here"), folder, "val/loss", "min", complete)
     (tmp_path / "s" / "search.log").open("ab").write(b'{"half a li')  # killed in the middle of it
     with pytest.raises(ValueError, match="holds a search that was begun otherwise"):
-        Trials(sweep_of(described(seed=1), "x", "here"), folder, "val/loss", complete)
+        Trials(sweep_of(described(seed=1), "x", "here"), folder, "val/loss", "min", complete)
+    with pytest.raises(ValueError, match="holds a search that was begun otherwise"):
+        Trials(sweep_of(described(), "x", "here"), folder, "val/loss", "max", complete)
 
 
 def test_without_optuna_the_way_to_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ValueError, match="pip install 'optuna>=4'"):
-        Trials(sweep_of(described(), "x", "here"), SweepFolder(tmp_path), "val/loss", lambda cell: cell)
+        Trials(sweep_of(described(), "x", "here"), SweepFolder(tmp_path), "val/loss", "min", lambda cell: cell)
 
 
 def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_agents_of_wandb_search_too() -> None:
     """What is searched over is what W&B's own way from their files to Optuna makes of the file."""
     from wandb.sdk.sweeps.scheduler.optuna import sweep_parameter_to_distribution
 
-    content = for_agents(sweep_of(described(), "x", "here"), "val/loss", [])
+    content = for_agents(sweep_of(described(), "x", "here"), ("val/loss", "min"), [])
     assert content["method"] == "bayes" and content["run_cap"] == 13
     found = {key: sweep_parameter_to_distribution(one) for key, one in content["parameters"].items()}
     assert found[RATE].low == 0.001 and found[RATE].high == 1.0 and not found[RATE].log

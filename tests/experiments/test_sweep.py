@@ -1,13 +1,15 @@
 """`platform sweep`: which cells there are, what is run, and how it goes on; mostly with a stand-in for `platform`."""
 
 import json
+import math
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Callable
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,6 @@ import pytest
 import yaml
 
 from polyformer.cli import main
-from polyformer.experiments.agents import for_agents
 from polyformer.experiments.ranges import Range
 from polyformer.experiments.running import SweepRunner
 from polyformer.experiments.sweep import Cell, Sweep, sweep_of
@@ -116,6 +117,20 @@ def test_a_sample_is_the_same_each_time_and_within_its_ranges() -> None:
     assert 10 < sum(one["lr"] < 1e-3 for one in found) < 30  # half of a logarithmic range lies below its middle
 
 
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_whole_numbers_at_the_ends_of_a_range_are_as_likely_as_others(scale: str) -> None:
+    """On a scale of logarithms, as what is rounded to them is long."""
+    low, high, draws = 2, 6, 4000
+    chance, kind = random.Random(1), Range(low, high, scale, whole=True)
+    drawn = Counter(kind.draw(chance) for _ in range(draws))
+    shares = {
+        number: math.log((number + 0.5) / (number - 0.5)) / math.log((high + 0.5) / (low - 0.5)) if scale == "log" else 1 / 5
+        for number in range(low, high + 1)
+    }
+    assert drawn.keys() == shares.keys() and all(isinstance(number, int) for number in drawn)
+    assert all(abs(drawn[number] / draws - share) < 0.03 for number, share in shares.items())
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -125,6 +140,10 @@ def test_a_sample_is_the_same_each_time_and_within_its_ranges() -> None:
         (
             {"random": {"count": 1, "from": {"lr": {"low": 0, "high": 1, "scale": "log"}}}},
             "must be above 0 where `scale` is log",
+        ),
+        (
+            {"random": {"count": 1, "from": {"n": {"low": 1.5, "high": 4, "whole": True}}}},
+            "must be whole where `whole` is true",
         ),
         ({"budget": {"steps": 1, "tokens": 2}}, "`budget` must be one of steps, tokens, seconds, minutes"),
     ],
@@ -157,6 +176,26 @@ def test_a_training_that_fails_does_not_stop_the_others_and_is_tried_again(tmp_p
     assert any("FAILED with exit code 1: platform: `num_heads` must divide `d_model`" in line for line in ran.said)
     assert ran.run("broken", "good") == ["broken"]
     assert [call[0] for call in ran.calls] == ["broken", "good", "broken"]
+
+
+def test_of_a_failure_only_what_this_attempt_said_is_told(tmp_path: Path) -> None:
+    ran = Ran(tmp_path)
+    output = tmp_path / "output" / "broken.txt"
+    output.parent.mkdir()
+    output.write_text("platform: of an earlier attempt\n")
+    silent = STAND_IN.replace("print(", "str(").replace(", file=sys.stderr)", ")")
+    runner = SweepRunner(SweepFolder(tmp_path), (sys.executable, "-c", silent), 1, ran.said.append)
+    assert [cell.name for cell in runner.run(cells("broken"))] == ["broken"]
+    assert "FAILED with exit code 1: no output; all of it: " in ran.said[-1]
+
+
+def test_many_agents_write_down_their_cells_at_once(tmp_path: Path) -> None:
+    several = cells(*(f"cell{number}" for number in range(40)))
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(SweepFolder(tmp_path).accept, [cell]) for cell in several]:
+            done.result()
+    assert set(yaml.safe_load((tmp_path / "sweep.yaml").read_text())) == {cell.name for cell in several}
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 
 def test_several_at_once_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,50 +263,6 @@ def test_a_sweep_that_is_ended_ends_its_trainings(tmp_path: Path) -> None:
     assert [call[1] for call in ran.calls] == [False, True]
 
 
-def grid(**more: Any) -> Sweep:
-    content = {
-        "config": "c.yaml",
-        "fixed": {"model.d_model": 16},
-        "vary": {"model.position": ["Rotary", "Learned"]},
-        "seeds": 2,
-    }
-    return sweep_of({**content, **more}, "positions", "here")
-
-
-SWEEPS: dict[str, Callable[[], Sweep]] = {
-    "grid": grid,
-    "sets": lambda: grid(vary={"size": {"small": {"model.d_model": 8}, "large": {"model.d_model": 32, "model.num_heads": 4}}}),
-    "sample": lambda: grid(random={"count": 5, "from": {"lr": {"low": 0.001, "high": 0.1, "scale": "log"}, "layers": [1, 2]}}),
-}
-
-
-@pytest.mark.parametrize("name", SWEEPS)
-def test_the_file_for_agents_is_one_that_wandb_accepts(name: str) -> None:
-    """By W&B's own validation where its package for that is installed, and in any case by what their agent does with it."""
-    content = for_agents(SWEEPS[name](), "val/bleu", ["sweep.yaml"], ["--trainer.max_steps", "5"])
-    assert yaml.safe_load(yaml.safe_dump(content)) == content
-    assert content["metric"] == {"name": "val/bleu", "goal": "maximize"}
-    assert content["command"][-3:] == ["--logger", "wandb", "${args}"]
-    assert ("cell" in content["parameters"]) == (name == "sets")
-    utils = pytest.importorskip("wandb.sdk.launch.sweeps.utils")
-    assert utils.create_sweep_command(content["command"]) == content["command"]
-    given = {key: {"value": (value.get("values") or [0.01])[0]} for key, value in content["parameters"].items()}
-    words = utils.create_sweep_command_args({"args": given})["args"]
-    assert words[0] == ("--cell=size=small,seed=0" if name == "sets" else "--model.position=Rotary")
-    with warnings.catch_warnings():  # it was written for an older pydantic
-        warnings.simplefilter("ignore")
-        schema = pytest.importorskip("sweeps.config.schema", reason="W&B's own validation is not installed: pip install sweeps")
-    assert not list(schema.validator.iter_errors(content))
-    assert schema.fill_validate_schema(content)["method"] == content["method"]
-
-
-def test_a_range_for_agents() -> None:
-    sweep = Sweep("x", (), random_count=3, ranges={"n": Range(1, 6, whole=True), "d": Range(0.0, 0.5)}, seeds=(0, 1))
-    content = for_agents(sweep, "val/loss", [])
-    assert content["parameters"]["n"] == {"distribution": "int_uniform", "min": 1, "max": 6}
-    assert content["run_cap"] == 6 and content["method"] == "random"
-
-
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -289,8 +284,6 @@ def test_the_command_line_says_what_it_would_run(config: Path, capsys: pytest.Ca
     (line,) = capsys.readouterr().out.splitlines()
     assert "--trainer.max_time 00:00:01:30" in line and line.endswith("--run runs/other/position=Learned,seed=1")
     assert "--model.dropout 0.5" in line
-    assert main([*words, "--to-wandb", "w.yaml"]) == 0
-    assert yaml.safe_load(Path("w.yaml").read_text())["parameters"]["seed"] == {"values": [0, 1]}
 
 
 @pytest.mark.parametrize(

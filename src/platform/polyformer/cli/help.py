@@ -136,8 +136,9 @@ platform sweep --config FILE --vary KEY=VALUE,VALUE [--vary ...] [--seeds N] [--
   --config FILE         the base; keys of `fit` that follow hold for all trainings
   --vary KEY=V,V        values of one key, such as model.position=Sinusoidal,Rotary; may be repeated: a grid
   --seeds N             each setting N times, with seeds 0 to N - 1; or --seeds 3,7
-  --budget steps=N      the same for all; or tokens=N, told from the size of a batch; or seconds=N or minutes=N, which ends a
-                        training wherever its schedule is
+  --budget steps=N      the same for all, whatever length the config gives; or tokens=N, told from the size of a batch. Or
+                        seconds=N or minutes=N: the time that a training may have at most. It ends there wherever its schedule
+                        is, or before, where the length ends that its config gives, since schedules are made for a length
   --parallel N          so many at once, sharing the cores, and the devices in CUDA_VISIBLE_DEVICES
   --name NAME           the folder runs/NAME (or a path); default: the file's name, and the keys that --vary names
   --dry-run             print the commands only

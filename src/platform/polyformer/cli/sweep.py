@@ -1,26 +1,26 @@
 """`platform sweep`: many trainings from one description."""
 
-import math
 import re
 import shlex
 import sys
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from polyformer.cli.budgets import SIZES, complete_settings, limits_of, within_budget
 from polyformer.cli.help import SWEEP
 from polyformer.cli.quiet import quiet
-from polyformer.cli.settings import parse_settings, read_config
+from polyformer.cli.settings import read_config
 from polyformer.cli.words import flag, option
 from polyformer.errors import UsageError
 from polyformer.experiments.agents import for_agents
 from polyformer.experiments.ranges import Range
 from polyformer.experiments.running import SweepRunner
 from polyformer.experiments.search import Trials
-from polyformer.experiments.settings import flat, in_words
+from polyformer.experiments.settings import in_words
 from polyformer.experiments.sweep import BUDGETS, Cell, Search, Sweep, seeds_of, sweep_of
 from polyformer.experiments.sweep_folder import SweepFolder
 
@@ -47,18 +47,18 @@ def sweep(words: list[str]) -> int:
         raise UsageError(str(error)) from None
     if not chosen:
         raise UsageError(f"--cell {only}: there is no such cell; there are {', '.join(cell.name for cell in listed)}")
-    metrics = [_monitor(cell) for cell in chosen]
-    metric = (described.search.metric if described.search is not None else None) or metrics[0]
-    cells = [_within_budget(cell, described.budget) for cell in chosen]
+    for cell in chosen:
+        _check(cell)
+    cells = [within_budget(cell, described.budget) for cell in chosen]
     folder = SweepFolder(Path("runs", described.name) if "/" not in described.name else Path(described.name))
     if agents is not None:
-        return _write_agents(described, cells, metric, again, Path(agents))
+        return _write_agents(described, cells, again, Path(agents))
     if dry:
         for cell in cells:
             print(shlex.join(["platform", *folder.words_for(cell)]) + (" # finished" if folder.is_finished(cell) else ""))
         return 0
     if described.search is not None:
-        return _search(described, described.search, folder, metric)
+        return _search(described, described.search, folder, _judged(described, cells[0]))
     failed = SweepRunner(folder, PLATFORM, described.parallel, _say).run(cells)
     _say(f"{len(cells) - len(failed)} of {len(cells)} cells have finished; compare them: platform compare {folder.path}")
     for cell in failed:
@@ -72,9 +72,17 @@ def _first_trial(described: Sweep, search: Search) -> Cell:
     return described.cell_with("trial=000", some)
 
 
-def _search(described: Sweep, search: Search, folder: SweepFolder, metric: str) -> int:
+def _judged(described: Sweep, cell: Cell) -> tuple[str, str]:
+    """The metric that trainings are judged by, and its better side."""
+    from polyformer.cli.judged import judged  # once there is something to train: it takes seconds
+
+    return judged(cell.words, None if described.search is None else described.search.metric)
+
+
+def _search(described: Sweep, search: Search, folder: SweepFolder, judged: tuple[str, str]) -> int:
     """Trains what a search asks for, and says what was best."""
-    trials = Trials(described, folder, metric, partial(_within_budget, budget=described.budget))
+    metric, side = judged
+    trials = Trials(described, folder, metric, side, partial(within_budget, budget=described.budget))
     runner = SweepRunner(folder, PLATFORM, described.parallel, _say, trials)
     failed = runner.run_as_they_come(trials.cells(), search.trials, trials.done)
     for cell in failed:
@@ -176,60 +184,27 @@ def _rest(words: list[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     return found, more
 
 
-def _within_budget(cell: Cell, budget: dict[str, float]) -> Cell:
-    """The cell with the keys that end its training at the budget; they win over its own."""
-    for kind, value in budget.items():
-        if kind == "seconds":
-            minutes, seconds = divmod(round(value), 60)
-            days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
-            return _with(cell, "trainer.max_time", f"{days:02d}:{hours:02d}:{minutes:02d}:{seconds:02d}")
-        if kind == "tokens":
-            settings = _settings(tuple(cell.words))
-            if "data.batches.tokens" not in settings:
-                raise UsageError("--budget tokens needs data with `data.batches.tokens`; give steps=N or seconds=N")
-            at_once = settings["data.batches.tokens"] * settings["trainer.accumulate_grad_batches"]
-            return _with(cell, "trainer.max_steps", max(1, math.ceil(value / at_once)))
-        return _with(cell, "trainer.max_steps", int(value))
-    return cell
-
-
-def _with(cell: Cell, key: str, value: Any) -> Cell:
-    own = {name: given for name, given in cell.settings.items() if name != key}
-    return Cell(cell.name, {**own, key: value})
-
-
-@cache
-def _settings(words: tuple[str, ...]) -> dict[str, Any]:
-    """The complete settings that words of `platform fit` give.
-
-    Raises:
-        UsageError: For an unknown key, or a value that does not fit.
-    """
-    parser, settings = parse_settings(list(words))
-    return flat(parser.plain(settings))
-
-
-def _monitor(cell: Cell) -> str:
-    """The metric that a cell's checkpoints are judged by, as far as its settings and its task say it.
-
-    Raises:
-        UsageError: For a mistake in the cell, which is said so before anything is trained.
-    """
-    from polyformer.training.build import task_class  # once there is something to train: it takes seconds
-
+def _check(cell: Cell) -> None:
+    """Raises UsageError for a mistake in a cell, before anything is trained."""
     try:
-        settings = _settings(tuple(cell.words))
-        return str(settings.get("training.monitor") or task_class(settings["task"]).monitor[0])
+        complete_settings(tuple(cell.words))
     except UsageError as error:
         raise UsageError(f"cell {cell.name}: {error}") from None
 
 
-def _write_agents(described: Sweep, cells: list[Cell], metric: str, again: list[str], path: Path) -> int:
-    """Writes the sweep for W&B's agents, and says how to start them."""
-    keys = ("trainer.max_steps", "trainer.max_time") if described.budget else ()
-    limits = {key: value for key, value in cells[0].settings.items() if key in keys}
-    extra = Cell("", {"config": [], **limits}).words
-    path.write_text(yaml.safe_dump(for_agents(described, metric, again, extra), sort_keys=False), encoding="utf-8")
+def _write_agents(described: Sweep, cells: list[Cell], again: list[str], path: Path) -> int:
+    """Writes the sweep for W&B's agents, and says how to start them.
+
+    Raises:
+        UsageError: For a search over what a budget of tokens is told from.
+    """
+    sizes = [key for key in (described.search.ranges if described.search is not None else ()) if key in SIZES]
+    if sizes and "tokens" in described.budget:
+        raise UsageError(f"--to-wandb cannot search over `{sizes[0]}` with a budget of tokens: give steps=N or seconds=N")
+    limits = [limits_of(cell) if described.budget else {} for cell in cells]
+    extra = Cell("", {"config": [], **limits[0]}).words if all(one == limits[0] for one in limits) else None
+    content = for_agents(described, _judged(described, cells[0]), again, extra)
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     print(
         f"{path}\ngo on:\n  wandb sweep {path}\n  wandb agent ENTITY/PROJECT/SWEEP   (as it prints), on any number of machines"
     )

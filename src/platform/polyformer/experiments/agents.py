@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from polyformer.better import better_side
 from polyformer.experiments.ranges import Range
 from polyformer.experiments.sweep import Cell, Sweep
 
@@ -12,7 +11,7 @@ __all__ = ["for_agents"]
 LOGGED = ("--logger", "wandb")
 
 
-def for_agents(sweep: Sweep, metric: str, again: Sequence[str], extra: Sequence[str] = ()) -> dict[str, Any]:
+def for_agents(sweep: Sweep, judged: tuple[str, str], again: Sequence[str], extra: Sequence[str] | None = ()) -> dict[str, Any]:
     """The sweep as W&B's own description; each of its agents trains by `platform`, and logs to W&B.
 
     Where single keys take plain values, these become W&B's parameters, so that it can draw and search by them. Where
@@ -20,25 +19,25 @@ def for_agents(sweep: Sweep, metric: str, again: Sequence[str], extra: Sequence[
 
     Args:
         sweep: What is varied.
-        metric: What W&B is to look at.
+        judged: The metric that W&B is to look at, and its better side.
         again: The words of `platform sweep` that describe this sweep.
-        extra: Words of `platform fit` for all trainings, such as those of the budget.
+        extra: Words of `platform fit` for all trainings, such as those of the budget; None where they differ.
 
     Raises:
         ValueError: If nothing is varied.
 
     >>> axis = (("", {"model.position": "Rotary"}), ("", {"model.position": "Learned"}))
     >>> sweep = Sweep("positions", ("c.yaml",), axes=(axis,))
-    >>> for_agents(sweep, "val/bleu", [])["parameters"]
+    >>> for_agents(sweep, ("val/bleu", "max"), [])["parameters"]
     {'model.position': {'values': ['Rotary', 'Learned']}}
     """
-    parameters = _parameters(sweep)
-    if parameters is None:
+    parameters, (metric, side) = _parameters(sweep), judged
+    if parameters is None or extra is None:
         parameters = {"cell": {"values": [cell.name for cell in sweep.cells]}}
         words, count = ["sweep", *again], 0
     else:
         words = ["fit", *Cell("", {"config": list(sweep.config), **sweep.fixed}).words, *extra]
-        count = sweep.search.trials if sweep.search is not None else sweep.random_count * max(1, len(sweep.seeds))
+        count = sweep.search.trials if sweep.search is not None else len(sweep.cells) if sweep.random_count else 0
     if not parameters:
         raise ValueError("nothing is varied, so there is nothing for agents to choose from")
     return {
@@ -46,7 +45,7 @@ def for_agents(sweep: Sweep, metric: str, again: Sequence[str], extra: Sequence[
         "program": "platform",
         "method": "grid" if not count else "bayes" if sweep.search is not None and sweep.search.sampler == "tpe" else "random",
         **({"run_cap": count} if count else {}),
-        "metric": {"name": metric, "goal": "minimize" if better_side(metric) == "min" else "maximize"},
+        "metric": {"name": metric, "goal": "minimize" if side == "min" else "maximize"},
         "parameters": parameters,
         "command": ["platform", *words, *LOGGED, "${args}"],
     }
@@ -74,6 +73,7 @@ def _distribution(kind: Range) -> dict[str, Any]:
     if kind.whole and kind.scale == "linear":
         return {"distribution": "int_uniform", "min": int(kind.low), "max": int(kind.high)}
     if kind.scale == "log":
-        whole = {"distribution": "q_log_uniform_values", "q": 1} if kind.whole else {"distribution": "log_uniform_values"}
-        return {**whole, "min": kind.low, "max": kind.high}
+        if not kind.whole:
+            return {"distribution": "log_uniform_values", "min": kind.low, "max": kind.high}
+        return {"distribution": "q_log_uniform_values", "q": 1, "min": kind.low - 0.5, "max": kind.high + 0.5}  # it rounds
     return {"distribution": "uniform", "min": kind.low, "max": kind.high}

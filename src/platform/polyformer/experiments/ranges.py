@@ -19,7 +19,7 @@ class Range:
         whole: Whether only whole numbers are drawn.
 
     Raises:
-        ValueError: If there is nothing between the two, or a logarithm of what has none.
+        ValueError: If there is nothing between the two, a logarithm of what has none, or no whole number at an end.
     """
 
     low: float
@@ -34,12 +34,18 @@ class Range:
             raise ValueError(f"`scale` must be linear or log, but is {self.scale}")
         if self.scale == "log" and self.low <= 0:
             raise ValueError(f"`low` must be above 0 where `scale` is log, but is {self.low:g}")
+        if self.whole and not (float(self.low).is_integer() and float(self.high).is_integer()):
+            raise ValueError(f"`low` and `high` must be whole where `whole` is true, but are {self.low:g} and {self.high:g}")
 
     def draw(self, chance: random.Random) -> float | int:
-        """A number, each as likely as any other on the scale."""
-        low, high = (math.log(self.low), math.log(self.high)) if self.scale == "log" else (self.low, self.high)
-        value = chance.uniform(low, high)
-        return self.written(math.exp(value) if self.scale == "log" else value)
+        """A number, each as likely as any other on the scale; a whole one stands for all that is rounded to it."""
+        if self.scale == "linear" and self.whole:
+            return chance.randint(int(self.low), int(self.high))
+        if self.scale == "linear":
+            return self.written(chance.uniform(self.low, self.high))
+        room = 0.5 if self.whole else 0.0
+        value = math.exp(chance.uniform(math.log(self.low - room), math.log(self.high + room)))
+        return self.written(min(max(value, self.low), self.high))
 
     def written(self, value: float) -> float | int:
         """A number as settings have it: whole, or of four digits.

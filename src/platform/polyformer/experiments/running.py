@@ -23,13 +23,23 @@ SHOWN = 4  # metrics in a line
 
 @dataclass(frozen=True)
 class _Job:
-    """A training that runs; it holds the lock as well as we do, so that nobody else trains there even if we are killed."""
+    """A training that runs; it holds the lock as well as we do, so that nobody else trains there even if we are killed.
+
+    Args:
+        cell: What is trained.
+        slot: Its place among those that run at once.
+        process: Which trains it.
+        lock: The open file.
+        began: In seconds of the clock that only goes forward.
+        printed: Bytes that earlier attempts had left in its output.
+    """
 
     cell: Cell
     slot: int
     process: subprocess.Popen[bytes]
     lock: IO[bytes]
     began: float
+    printed: int
 
 
 class Onlooker:
@@ -147,6 +157,7 @@ class SweepRunner:
         words = self.folder.words_for(cell)
         slot = min(set(range(self.parallel)) - {job.slot for job in self._running})
         with self.folder.output_of(cell).open("ab") as output:
+            printed = output.seek(0, os.SEEK_END)
             process = subprocess.Popen(
                 [*self.command, *words],
                 stdin=subprocess.DEVNULL,
@@ -156,7 +167,7 @@ class SweepRunner:
                 pass_fds=[lock.fileno()],
                 start_new_session=True,  # so that Ctrl-C reaches it once, from us
             )
-        self._running.append(_Job(cell, slot, process, lock, time.monotonic()))
+        self._running.append(_Job(cell, slot, process, lock, time.monotonic(), printed))
         self.say(f"{cell.name}: {'goes on' if '--resume' in words else 'begins'} (process {process.pid})")
         return True
 
@@ -189,7 +200,8 @@ class SweepRunner:
     def _say_failure(self, job: _Job) -> None:
         self._failed.append(job.cell)
         output = self.folder.output_of(job.cell)
-        lines = [line for line in output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        own = output.read_bytes()[job.printed :].decode(encoding="utf-8", errors="replace")
+        lines = [line for line in own.splitlines() if line.strip()]
         why = next((line for line in reversed(lines) if line.startswith("platform: ")), lines[-1] if lines else "no output")
         self.say(f"{job.cell.name}: FAILED with exit code {job.process.returncode}: {why}; all of it: {output}")
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from polyformer.better import better_side
 from polyformer.experiments.ranges import Choices, Range
 from polyformer.experiments.running import Onlooker
 from polyformer.experiments.runs import Run
@@ -47,13 +46,14 @@ class Trials(Onlooker):
         sweep: With a search.
         folder: Where.
         metric: What is to be made better.
+        side: Its better side, "min" or "max".
         complete: Gives a cell what it lacks, such as the budget.
 
     Raises:
         ValueError: If Optuna is not installed, or another search was begun in this folder.
     """
 
-    def __init__(self, sweep: Sweep, folder: SweepFolder, metric: str, complete: Callable[[Cell], Cell]) -> None:
+    def __init__(self, sweep: Sweep, folder: SweepFolder, metric: str, side: str, complete: Callable[[Cell], Cell]) -> None:
         try:
             import optuna
             from optuna.storages.journal import JournalFileBackend
@@ -62,14 +62,14 @@ class Trials(Onlooker):
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         assert sweep.search is not None
         self.sweep, self.search, self.folder, self.metric = sweep, sweep.search, folder, metric
-        self.complete, self._optuna = complete, optuna
+        self.side, self.complete, self._optuna = side, complete, optuna
         folder.path.mkdir(parents=True, exist_ok=True)
         file = _mended(folder.path / "search.log")
         self._storage = optuna.storages.JournalStorage(JournalFileBackend(str(file)))
         self._study = optuna.create_study(
             storage=self._storage,
             study_name=STUDY,
-            direction="minimize" if better_side(metric) == "min" else "maximize",
+            direction="minimize" if side == "min" else "maximize",
             load_if_exists=True,
             pruner=self._pruner(),
         )
@@ -88,7 +88,8 @@ class Trials(Onlooker):
         base = {"config": self.sweep.config, "fixed": self.sweep.fixed, "budget": self.sweep.budget}
         described = to_json({**told, "metric": self.metric, **base})
         before = self._study.user_attrs.get("described", described)
-        if before != described:
+        is_minimized = self._study.direction == self._optuna.study.StudyDirection.MINIMIZE  # that of what was begun
+        if before != described or is_minimized != (self.side == "min"):
             raise ValueError(f"{self.folder.path} holds a search that was begun otherwise; choose another --name, or remove it")
         self._study.set_user_attr("described", described)
 
@@ -177,7 +178,7 @@ class Trials(Onlooker):
         complete = [trial for trial in self._all() if trial.state == self._optuna.trial.TrialState.COMPLETE]
         if not complete:
             return None
-        sign = 1.0 if better_side(self.metric) == "min" else -1.0
+        sign = 1.0 if self.side == "min" else -1.0
         trial = min(complete, key=lambda one: (sign * one.value, one.number))
         return Best(_name(trial), trial.value, self._settings(trial.params))
 

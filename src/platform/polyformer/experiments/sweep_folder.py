@@ -1,8 +1,11 @@
 """The folder of a sweep: what it is made of, and how far each training is."""
 
+import fcntl
 import hashlib
 import shlex
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,25 +73,35 @@ class SweepFolder:
                 (run / "checkpoints").rmdir()
 
     def accept(self, cells: Sequence[Cell]) -> None:
-        """Writes down what the cells are, beside what is known of earlier ones.
+        """Writes down what the cells are, beside what is known of earlier ones; several processes may do so at once.
 
         Raises:
             ValueError: If a cell that has been begun would now be another training.
         """
         file = self.path / "sweep.yaml"
-        known: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
         now = {cell.name: {"words": shlex.join(cell.words), "configs": _digests(cell)} for cell in cells}
-        for cell in cells:
-            before = known.get(cell.name, now[cell.name])
-            if self.run_of(cell).exists() and before != now[cell.name]:
-                is_other = before["words"] != now[cell.name]["words"]
-                how = "with other settings" if is_other else "when its config file was another"
-                raise ValueError(f"{self.run_of(cell)} was begun {how}; choose another --name, or remove that folder")
+        with self._alone():
+            known: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+            for cell in cells:
+                self._compare(cell, known.get(cell.name, now[cell.name]), now[cell.name])
+            temporary = self.path / f".sweep.{uuid.uuid4().hex}.yaml"
+            text = yaml.safe_dump({**known, **now}, sort_keys=False, allow_unicode=True, width=1000)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(file)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Within it, nobody else writes `sweep.yaml`."""
         (self.path / "output").mkdir(parents=True, exist_ok=True)
-        temporary = self.path / ".sweep.yaml"
-        text = yaml.safe_dump({**known, **now}, sort_keys=False, allow_unicode=True, width=1000)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(file)
+        with (self.path / "output" / ".sweep.lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _compare(self, cell: Cell, before: dict[str, Any], now: dict[str, Any]) -> None:
+        """Refuses a cell that has been begun as another training."""
+        if self.run_of(cell).exists() and before != now:
+            how = "with other settings" if before["words"] != now["words"] else "when its config file was another"
+            raise ValueError(f"{self.run_of(cell)} was begun {how}; choose another --name, or remove that folder")
 
 
 def _digests(cell: Cell) -> list[str]:
