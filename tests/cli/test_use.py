@@ -146,19 +146,34 @@ def test_keys_of_training_are_refused_where_a_checkpoint_is_used(run: Path, caps
     "words", [["--model.max_length", "600"], ["--model.max_length", "600", "--model.position.scaling", "X"]]
 )
 def test_longer_texts_than_those_of_training_may_be_read(tmp_path: Path, capsys: Any, words: list[str]) -> None:
-    position = "{class_path: Rotary, init_args: {fraction: 0.5}}"
-    assert fit(tmp_path, config=SMALL.replace("dropout: 0.1", f"dropout: 0.1, position: {position}")) == 0
+    keys = "position: {class_path: Rotary, init_args: {fraction: 0.5}}, mixers: [SlidingWindow, LinearAttention]"
+    config = SMALL.replace("dropout: 0.1", f"dropout: 0.1, {keys}").replace("_layers: 1", "_layers: 2")
+    assert fit(tmp_path, config=config) == 0
     words = [{"X": "LinearScaling"}.get(word, word) for word in words]
     words += ["--model.position.scaling.factor", "2"] if "LinearScaling" in words else []
-    capsys.readouterr()
-    assert main(["validate", "--ckpt_path", str(tmp_path / "run"), *words]) == 0
-    assert "val/loss" in capsys.readouterr().out
+    told = []
+    for more in ([], words):
+        capsys.readouterr()
+        assert main(["validate", "--ckpt_path", str(tmp_path / "run"), *more]) == 0
+        told.append(capsys.readouterr().out)
+    assert "val/loss" in told[0] and (told[0] == told[1]) == ("LinearScaling" not in words)
 
 
-def test_a_table_of_places_cannot_be_made_longer(tmp_path: Path, capsys: Any) -> None:
-    assert fit(tmp_path, config=SMALL.replace("dropout: 0.1", "dropout: 0.1, position: Learned")) == 0
+@pytest.mark.parametrize(
+    ("keys", "owner", "other"),
+    [
+        ("position: Learned", "Learned", "Sinusoidal"),
+        ("mixer: Linformer, decoder_mixers: [FullAttention]", "Linformer", "SlidingWindow"),
+        ("mixer: {class_path: Reformer, init_args: {bucket: 512}}", "Reformer", "SlidingWindow"),  # all in one bucket
+    ],
+)
+def test_what_is_made_for_a_length_cannot_be_made_longer(
+    tmp_path: Path, capsys: Any, keys: str, owner: str, other: str
+) -> None:
+    assert fit(tmp_path, "--trainer.max_steps", "1", config=SMALL.replace("dropout: 0.1", f"dropout: 0.1, {keys}")) == 0
     assert main(["validate", "--ckpt_path", str(tmp_path / "run"), "--model.max_length", "600"]) == 1
-    assert "`model.max_length` cannot be changed" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "`model.max_length` cannot be changed" in said and f"of {owner} is" in said and f"no limit, as {other}" in said
 
 
 def test_an_input_is_never_overwritten_by_the_output(run: Path, tmp_path: Path, capsys: Any) -> None:

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 import polyformer.data
 from polyformer.data import DataModule
 from polyformer.nn import CrossMixer, Mixer, Position
+from polyformer.nn.shape import Limited
 from polyformer.text import Assets
 from polyformer.training.checkpoints import read_checkpoint
 from polyformer.training.discovery import find_tasks
@@ -212,9 +213,11 @@ def load_task(path: Path, words: Sequence[str] = ()) -> tuple[Task, Built]:
     weights, made = merge_differences(content["state_dict"]), task.state_dict()
     changed = [name for name, value in weights.items() if name in made and made[name].shape != value.shape]
     if changed:
+        owner = task.get_submodule(changed[0].rpartition(".")[0])
+        others = f", or with one that has no limit, as {owner.without_limit}" if isinstance(owner, Limited) else ""
         raise ValueError(
-            f"{path}: `model.max_length` cannot be changed, since {changed[0]} has a row for each place; train with a larger "
-            "one, or with a position that has no limit, as Sinusoidal"
+            f"{path}: `model.max_length` cannot be changed, since {changed[0]} of {type(owner).__name__} is made for it; train "
+            f"with a larger one{others}"
         )
     task.load_state_dict(weights)
     return task.eval(), built

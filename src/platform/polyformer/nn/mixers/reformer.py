@@ -64,8 +64,8 @@ class Reformer(Mixer):
 
     O(L R K (bucket + N)) time; no limit on the length. There is about one of the N buckets for every ``bucket`` tokens of
     the text; of ``shape.max_length`` where it is causal, since the future is not known. So texts of up to ``bucket`` tokens
-    are attended in full, and in a causal stack all of them if ``max_length`` is no more. Positions that rotate act before
-    hashing. Limits: what is seen changes in leaps, so that where two buckets tie up to rounding, a batch of another size may
+    are attended in full, and in a causal stack all of them if ``max_length`` is no more: N is then 1, and no matrix is drawn,
+    so that weights never get into a stack with another N. Positions that rotate act before hashing. Limits: what is seen changes in leaps, so that where two buckets tie up to rounding, a batch of another size may
     decide otherwise.
 
     Args:
@@ -93,7 +93,8 @@ class Reformer(Mixer):
         self.project = nn.Linear(shape.d_model, 2 * shape.d_model, bias)
         self.output = nn.Linear(shape.d_model, shape.d_model, bias)
         self.dropout = Dropout(shape.dropout if dropout is None else dropout)
-        half = -(-shape.max_length // (2 * bucket))
+        is_one = shape.causal and shape.max_length <= bucket
+        half = 0 if is_one else -(-shape.max_length // (2 * bucket))
         self.register_buffer("rotations", torch.randn(hashes, shape.d_head, half))  # (R, K, N / 2)
 
     def forward(self, x: Tensor, context: Context, state: State | None = None) -> Tensor:
@@ -115,22 +116,25 @@ class Reformer(Mixer):
     @torch.no_grad()
     def _buckets(self, q: Tensor, mask: Mask) -> Tensor:
         """(B, H, L, K) -> (B, H, R, L), the bucket of each token in each round: no two documents share one, padding has -1."""
-        length = q.shape[2]
-        expected = torch.tensor([[self.shape.max_length]], device=q.device) if mask.causal else text_lengths(mask, q)
+        rounds, _, half = self.rotations.shape
+        buckets = self._hashed(q, mask) if half else q.new_zeros(*q.shape[:2], rounds, q.shape[2], dtype=torch.long)
+        if mask.document is not None:
+            buckets = buckets + max(1, 2 * half) * mask.document[:, None, None]
+        return buckets if mask.keep is None else buckets.masked_fill(~mask.keep[:, None, None, -q.shape[2] :], -1)
+
+    def _hashed(self, q: Tensor, mask: Mask) -> Tensor:
+        """(B, H, L, K) -> (B, H, R, L), the bucket of each token among those of its text."""
+        half, rounds = self.rotations.shape[-1], []
+        expected = torch.tensor([[2 * half * self.bucket]], device=q.device) if mask.causal else text_lengths(mask, q)
         is_one = (expected <= self.bucket)[:, None]  # (B|1, 1, L|1)
-        half = self.rotations.shape[-1]
         unused = torch.arange(half, device=q.device) * (2 * self.bucket) >= expected.unsqueeze(-1)  # (B|1, L|1, N / 2)
-        rounds = []
         with torch.autocast(q.device.type, enabled=False):
             for rotation in self.rotations.float():
                 turned = q.float() @ rotation  # (B, H, L, N / 2)
                 largest = turned.abs().masked_fill(unused.unsqueeze(1), -1.0).argmax(dim=-1, keepdim=True)
                 bucket = 2 * largest + (turned.gather(-1, largest) < 0)
                 rounds.append(bucket.squeeze(-1).masked_fill(is_one, 0))
-        buckets = torch.stack(rounds, dim=2)
-        if mask.document is not None:
-            buckets = buckets + 2 * half * mask.document[:, None, None]
-        return buckets if mask.keep is None else buckets.masked_fill(~mask.keep[:, None, None, -length:], -1)
+        return torch.stack(rounds, dim=2)
 
     def _in_chunks(self, q: Tensor, k: Tensor, v: Tensor, codes: Tensor, causal: bool) -> Tensor:  # (B, H, L, K)
         rounds = [self._round(number, (q, k, v), codes, causal) for number in range(codes.shape[2])]
