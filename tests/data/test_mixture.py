@@ -116,3 +116,10 @@ def test_a_part_without_training_data_is_named(tmp_path: Path) -> None:
     parts = mixed(tmp_path).parts
     with pytest.raises(ValueError, match=r"no train data is given; add --data\.parts\.two\.train FILE"):
         MixedData({"one": parts["one"], "two": masked(None)}).train_dataloader()
+
+
+def test_a_part_that_asks_for_another_tokenizer_is_named(tmp_path: Path) -> None:
+    parts = mixed(tmp_path).parts
+    parts["two"] = MaskedTextData(str(tmp_path / "other.txt"), tokenizer=TextTokenizerSettings(kind="character"))
+    with pytest.raises(ValueError, match=r"`data\.parts\.two\.tokenizer\.kind` is character, but text is read by"):
+        MixedData(parts).train_dataloader()

@@ -102,6 +102,7 @@ def test_a_classifier_begins_with_a_language_model(folder: Path, kind: str, left
     assert task.assets.labels["label"] == ["bad", "good", "plain"]
     log = (run / "log.txt").read_text()
     assert f"begun with the weights of {first}/checkpoints/best.ckpt (step 6):" in log
+    assert f"text is read by the tokenizer of {first}/checkpoints/best.ckpt (word, 22 tokens): the keys of" in log
     for line in ("embedding +352 loaded", "stack +6,592 loaded", left):
         assert re.search(rf"  {line}$", log, re.MULTILINE)
 
@@ -169,6 +170,12 @@ def test_differing_keys_are_said(folder: Path, first: Path) -> None:
     [
         (["--model.d_model", "12"], "none of its weights fits this model; network.embedding.table is"),
         (["--data.tokenizer.path", "other.json"], "is another tokenizer than the one that comes with `model.init_from`"),
+        (
+            ["--data.tokenizer.kind", "character"],
+            "`data.tokenizer.kind` is character, but text is read by the one that comes with",
+        ),
+        (["--data.tokenizer.lowercase", "true"], "which keeps capitals: leave `data.tokenizer.lowercase` out"),
+        (["--data.tokenizer.vocab_size", "9"], "which has 22 tokens: leave `data.tokenizer.vocab_size` out"),
         (["--model.init_from", "nowhere"], "nowhere: no such checkpoint or run folder"),
         (["--training.tuning.freeze", "[embeding]"], "has embeding, but this model has no such part; did you mean embedding?"),
         (["--training.tuning.freeze", "[encoder.0-2]"], "has encoder.0-2, but the layers of encoder are 0-0"),

@@ -138,23 +138,6 @@ def cached_assets(learn: Callable[[], Assets], key: Mapping[str, Any]) -> Assets
     return Assets(labels=known["labels"], numbers=known["numbers"])
 
 
-def kept_tokenizer(tokenizer: Tokenizer, named: str | None) -> Path:
-    """The file of a tokenizer that is to be used instead of the one that a user may have named.
-
-    Raises:
-        ValueError: If the two differ.
-    """
-    if named is not None and Tokenizer.load(named).fingerprint != tokenizer.fingerprint:
-        raise ValueError(
-            f"`data.tokenizer.path` ({named}) is another tokenizer than the one that comes with `model.init_from`, or with the "
-            "first of several parts: leave it out"
-        )
-    path = cache_folder() / "tokenizers" / f"{tokenizer.fingerprint}.json"
-    if not path.is_file():
-        write_text(path, tokenizer.to_json())
-    return path
-
-
 def _chunks(
     examples: Iterator[dict[str, str]],
     encode: Callable[[dict[str, list[str]]], Rows],

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import lightning
 
+from polyformer.data.adopting import adopted
 from polyformer.data.batches import BatchSettings
-from polyformer.data.cache import file_digest, kept_tokenizer
+from polyformer.data.cache import file_digest
 from polyformer.data.limited import FewBatches, LimitedPlan
 from polyformer.data.loader import BatchLoader, BatchPlan, TrainingLoader, WholeTraining
 from polyformer.data.reading import Damaged, Reading
@@ -172,11 +173,17 @@ class DataModule(lightning.LightningDataModule, ABC):
             target: of what is written, where that is another text.
 
         Raises:
-            ValueError: If the user has named another one.
+            ValueError: If the user has named or described another one.
         """
         settings = getattr(self, "tokenizer", None)
         if isinstance(settings, TokenizerSettings):
-            setattr(self, "tokenizer", replace(settings, path=str(kept_tokenizer(tokenizer, settings.path))))  # noqa: B010
+            setattr(self, "tokenizer", replace(settings, path=self.adopted(tokenizer, settings)))  # noqa: B010
+
+    def adopted(self, tokenizer: Tokenizer, settings: TokenizerSettings) -> str:
+        """The file of a tokenizer that is used instead of what the user's settings describe. Raises ValueError as `adopt`."""
+        parameter = inspect.signature(type(self).__init__).parameters.get("tokenizer")
+        usual = settings if parameter is None else parameter.default
+        return adopted(tokenizer, settings, usual, f"{self.key}.tokenizer")
 
     def loaded(self, split: str) -> Any:
         """What `load` gives, loaded on first use."""

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyformer.data.adopting import adopted
 from polyformer.data.batches import BatchSettings, TokenBatches
-from polyformer.data.cache import cached_tokenizer, kept_tokenizer
+from polyformer.data.cache import cached_tokenizer
 from polyformer.data.limits import ColumnLimits, Rows
 from polyformer.data.reading import Damaged
 from polyformer.data.sourced import SourcedData
@@ -169,13 +170,14 @@ class PairData(SourcedData):
 
     def adopt(self, tokenizer: Tokenizer, target: Tokenizer | None = None) -> None:
         """The first becomes that of the source side; where the second is not given, of the target side too if it is joint."""
-        settings = self.tokenizer
-        source, other = str(kept_tokenizer(tokenizer, settings.path)), settings.target_path
-        if target is not None:
-            other = str(kept_tokenizer(target, settings.target_path))
-        elif other is None and not settings.joint:
-            other = str(kept_tokenizer(self._train_tokenizer(settings.plain(), ["target"]), None))
-        self.tokenizer = replace(settings, path=source, target_path=other)
+        settings, other = self.tokenizer.plain(), self.tokenizer.target_path
+        if target is None and other is None and not self.tokenizer.joint:  # then the user's keys are about the target
+            made = self._train_tokenizer(settings, ["target"])
+            source, other = (adopted(one, settings, settings, self.key) for one in (tokenizer, made))
+        else:
+            source = self.adopted(tokenizer, settings)
+            other = other if target is None else self.adopted(target, replace(settings, path=other))
+        self.tokenizer = replace(self.tokenizer, path=source, target_path=other)
 
     def _train_tokenizer(self, settings: TokenizerSettings, sides: list[str]) -> Tokenizer:
         def texts() -> Iterator[str]:

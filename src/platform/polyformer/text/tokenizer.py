@@ -132,6 +132,11 @@ class Tokenizer:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
+    @property
+    def lowercase(self) -> bool:
+        """Whether all text is put in lower case first."""
+        return isinstance(self._model.normalizer, tokenizers.normalizers.Lowercase)
+
     @cached_property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that differ when anything in the tokenizer does."""

@@ -44,8 +44,12 @@ class Beginning:
 
     def give_tokenizer(self, data: DataModule) -> None:
         """Has data read by the tokenizer of the checkpoint, since its embeddings mean nothing without it."""
-        if self.role is not None:
-            data.adopt(self.assets.tokenizers[self.role], self.assets.tokenizers.get("target"))
+        if self.role is None:
+            return
+        tokenizer = self.assets.tokenizers[self.role]
+        data.adopt(tokenizer, self.assets.tokenizers.get("target"))
+        said = "text is read by the tokenizer of %s (%s, %s tokens): the keys of data.tokenizer make none"
+        log.info(said, self.path, tokenizer.kind, f"{len(tokenizer):,}")
 
     def give_weights(self, task: Task) -> None:
         """Copies all weights that the task has by name and shape, and reports what became of each part.
