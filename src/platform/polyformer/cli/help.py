@@ -33,7 +33,9 @@ USE = """platform {verb} --ckpt_path PATH [--data.KEY VALUE ...]
   --task.KEY VALUE        other options of the task, such as --task.search.beam 1
   --json FILE             write the figures there too
   --examples FILE         write what became of each example there, a line of JSON each, also .gz; `platform compare` reads
-                          test.jsonl.gz in a run folder"""
+                          test.jsonl.gz in a run folder
+  --run NAME              write a folder runs/NAME (or a path) that `platform compare` reads as a run, with these figures and
+                          examples alone; the run that is measured stays as it is"""
 
 PREDICT = """platform predict --ckpt_path PATH [--input FILE] [--output FILE] [--json]
 
