@@ -15,6 +15,7 @@ from torch import Tensor
 from polyformer.data import TextBatch, TextData
 from polyformer.decoding import Sampling, Speculation, Symbols, Written, generate, log_probabilities, pad_left
 from polyformer.models import DecoderOnly, DecoderOnlyOptions, Placement
+from polyformer.nn import Mixer, check_takes_back
 from polyformer.text import BOS, EOS, PAD, UNK, Assets
 from polyformer.training import Answer, Loss, Task, find_checkpoint, load_task, perplexity, sequence_loss
 from polyformer.training.documents import WindowLosses, describe_documents, document_rows, window_losses
@@ -73,6 +74,8 @@ class LanguageModeling(Task):
         self.answered = 0
         self.tokenizer = assets.tokenizers["text"]
         self.network = DecoderOnly(len(self.tokenizer), options)
+        if draft is not None:
+            self._check_draft(self.network)
 
     # ---- training and evaluation
 
@@ -253,15 +256,23 @@ class LanguageModeling(Task):
         """Writing with the draft, where there is one.
 
         Raises:
-            ValueError: If it is no language model with the same tokenizer.
+            ValueError: If it is no language model with the same tokenizer, or cannot take tokens back.
         """
         if self.draft is None:
             return None
         loaded, _ = load_task(find_checkpoint(self.draft))
         if not isinstance(loaded, LanguageModeling) or loaded.tokenizer.fingerprint != self.tokenizer.fingerprint:
             raise ValueError(f"`task.draft` {self.draft} must be a language model with the same tokenizer as this one")
+        self._check_draft(loaded.network)
         draft = loaded.to(self.device).network
         return Speculation(lambda: (self.network.start(), draft.start()), self.sampling, SYMBOLS, self.proposals, self.device)
+
+    def _check_draft(self, network: DecoderOnly) -> None:
+        """Refuses a network that cannot take back what a draft proposes. Raises ValueError naming its mixer."""
+        try:
+            check_takes_back((module for module in network.modules() if isinstance(module, Mixer)), self.proposals)
+        except ValueError as error:
+            raise ValueError(f"`task.draft` with `task.proposals` {self.proposals}: {error}") from None
 
     def _is_stopped(self, prompts: list[list[int]], row: int, tokens: list[int]) -> bool:
         if not self.sampling.stop:

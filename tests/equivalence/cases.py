@@ -208,6 +208,7 @@ over_causal = _over("causal", "decoder", "crossed")
 over_encoders = _over("encoder", "causal")
 over_decoders = _over("decoder", "crossed")
 over_one_norm = _over("encoder", "causal", "decoder", "crossed", norms=NORMS[:1])
+over_language_models = _over("causal", norms=NORMS[:1])
 over_one_norm_causal = _over("causal", "decoder", "crossed", norms=NORMS[:1])
 
 

@@ -1,12 +1,13 @@
 """Decoding from a state gives what the whole sequence gives, however it is cut and reordered."""
 
+import pytest
 import torch
 from torch import Tensor
 
 from polyformer.models import StackState
 from polyformer.nn import Memory
 
-from .cases import D_MODEL, MAX_LENGTH, Case, Subject, close, over_causal, over_one_norm_causal, rows_of
+from .cases import D_MODEL, MAX_LENGTH, Case, Subject, close, over_causal, over_language_models, over_one_norm_causal, rows_of
 
 LENGTH = 9
 
@@ -92,6 +93,20 @@ def test_a_state_outgrows_its_first_buffer(case: Case) -> None:
     x, memory = torch.randn(1, 40, D_MODEL), subject.memory(1)
     assert x.shape[1] < MAX_LENGTH
     close(in_chunks(subject, x, memory, [3, 14, 1, 21, 1]), subject(x, memory))
+
+
+@over_language_models
+@torch.no_grad()
+def test_tokens_that_are_taken_back_leave_nothing(case: Case) -> None:
+    subject, most = case.build(), case.mixer.kind.takes_back
+    x, state, count = torch.randn(1, 24, D_MODEL), subject.stack.start(), 16 if most is None else min(most, 16)
+    subject(torch.cat((x[:, : 24 - count], torch.randn(1, max(1, count), D_MODEL)), dim=1), None, state)
+    if not count:
+        with pytest.raises(NotImplementedError):
+            state.rewind(1)
+        return
+    state.rewind(count)
+    close(subject(x[:, 24 - count :], None, state), subject(x)[:, 24 - count :])
 
 
 @over_one_norm_causal

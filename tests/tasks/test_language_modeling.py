@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+import polyformer.nn
 from polyformer.cli import main
 from polyformer.tasks.language_modeling import LanguageModeling
 from polyformer.training import load_task
@@ -176,6 +178,21 @@ def test_a_stranger_to_the_tokenizer_is_no_draft(run: Path, tmp_path: Path, monk
     say(monkeypatch, "the\n")
     assert main(["predict", "--ckpt_path", str(run), "--task.draft", str(tmp_path / "other")]) == 1
     assert "same tokenizer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("mixer", "proposals", "message"),
+    [
+        ("Performer", 4, "`Performer` cannot take tokens back; Convolution or FullAttention or GRU"),
+        ("LSTM", 17, "`LSTM` can take back 16 tokens at most"),
+    ],
+)
+def test_a_mixer_that_cannot_take_tokens_back_has_no_draft(run: Path, mixer: str, proposals: int, message: str) -> None:
+    task, built = load_task(run / "checkpoints" / "best.ckpt")
+    options = replace(built.options, mixer=getattr(polyformer.nn, mixer), position=polyformer.nn.NoPosition)
+    LanguageModeling(task.assets, options, proposals=proposals)
+    with pytest.raises(ValueError, match=f"`task.draft` with `task.proposals` {proposals}: {message}"):
+        LanguageModeling(task.assets, options, draft=str(run), proposals=proposals)
 
 
 def test_a_window_beyond_the_model_is_refused(tmp_path: Path, capsys: Any) -> None:

@@ -17,6 +17,7 @@ from polyformer.nn.mixer import (
     Mixer,
     MixerFactory,
     check_fit,
+    check_takes_back,
 )
 from polyformer.nn.mixers import (
     GRU,
@@ -105,6 +106,7 @@ __all__ = [
     "attend",
     "attend_by_hand",
     "check_fit",
+    "check_takes_back",
     "dropout",
     "dropout_add",
     "make_norm",

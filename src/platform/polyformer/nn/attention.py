@@ -30,6 +30,7 @@ class FullAttention(Mixer):
     """
 
     doors: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
+    takes_back: ClassVar[int | None] = None
 
     def __init__(self, shape: Shape, num_kv_heads: int | None = None, dropout: float | None = None, bias: bool = True) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 Letters: B batch, L queries, S keys, D model, C width of a memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -23,6 +23,7 @@ __all__ = [
     "Mixer",
     "MixerFactory",
     "check_fit",
+    "check_takes_back",
     "public_subclasses",
 ]
 
@@ -89,6 +90,9 @@ class Mixer(Limited, nn.Module):
     directions: ClassVar[frozenset[str]] = frozenset({"both", "causal"})
     """The ways it can run: "both" in an encoder, "causal" in a decoder."""
 
+    takes_back: ClassVar[int | None] = 0
+    """The most tokens that its state can take back, as speculative decoding does; None: all of them."""
+
     @property
     def long(self) -> int:
         """Tokens of a text that is read in every way in which this mixer reads long ones, in pieces too; 0: all are alike."""
@@ -142,6 +146,21 @@ def check_fit(mixer: type[Mixer] | type[CrossMixer], position: type[Position], c
         )
     if not _runs(mixer, direction):
         raise ValueError(f"`{mixer.__name__}` cannot run {direction}; use {_either(able)}")
+
+
+def check_takes_back(mixers: Iterable[Mixer], count: int) -> None:
+    """Refuses mixers whose states cannot take so many tokens back, naming what would work.
+
+    Raises:
+        ValueError: With the name of one and the most that it takes back, or the alternatives.
+    """
+    able = [kind for kind in public_subclasses(Mixer) if kind.takes_back != 0 and _runs(kind, "causal")]
+    for mixer in mixers:
+        name, most = type(mixer).__name__, mixer.takes_back
+        if most == 0:
+            raise ValueError(f"`{name}` cannot take tokens back; {_either(able)} can")
+        if most is not None and count > most:
+            raise ValueError(f"`{name}` can take back {most} tokens at most")
 
 
 def public_subclasses(kind: type[T]) -> list[type[T]]:

@@ -73,6 +73,8 @@ class Convolution(Mixer):
         ValueError: For a kernel below 1, and for an even one in an encoder.
     """
 
+    takes_back = TAKEN_BACK
+
     def __init__(self, shape: Shape, kernel: int = 5) -> None:
         super().__init__()
         if kernel < 1:

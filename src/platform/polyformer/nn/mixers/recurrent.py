@@ -113,6 +113,7 @@ class RNN(Mixer):
         ValueError: For an odd ``d_model`` in an encoder.
     """
 
+    takes_back = TAKEN_BACK
     kernel: ClassVar[type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = nn.RNN
     remembered: ClassVar[int] = 1
 

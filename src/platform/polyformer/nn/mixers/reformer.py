@@ -65,8 +65,8 @@ class Reformer(Mixer):
     O(L R K (bucket + N)) time; no limit on the length. There is about one of the N buckets for every ``bucket`` tokens of
     the text; of ``shape.max_length`` where it is causal, since the future is not known. So texts of up to ``bucket`` tokens
     are attended in full, and in a causal stack all of them if ``max_length`` is no more: N is then 1, and no matrix is drawn,
-    so that weights never get into a stack with another N. Positions that rotate act before hashing. Limits: what is seen changes in leaps, so that where two buckets tie up to rounding, a batch of another size may
-    decide otherwise.
+    so that weights never get into a stack with another N. Positions that rotate act before hashing. Limits: what is seen
+    changes in leaps, so that where two buckets tie up to rounding, a batch of another size may decide otherwise.
 
     Args:
         shape: What the stack has decided.
@@ -80,6 +80,7 @@ class Reformer(Mixer):
     """
 
     doors: ClassVar[frozenset[str]] = frozenset({"rotate"})
+    takes_back = None
     rotations: Tensor
 
     def __init__(

@@ -120,6 +120,8 @@ class SlidingWindow(FullAttention):
         ValueError: For a window below 1 or a number of global tokens below 0.
     """
 
+    takes_back = SLACK
+
     def __init__(
         self,
         shape: Shape,
