@@ -37,11 +37,11 @@ def run_facts(task: Task, data: DataModule) -> dict[str, Any]:
     }
 
 
-def judged_by(task: Task, metric: str | None) -> tuple[str, str]:
+def judged_by(task: Task | type[Task], metric: str | None) -> tuple[str, str]:
     """The metric that decides which checkpoint is best, and its better side.
 
     Args:
-        task: Knows both of its own metric.
+        task: Knows both of its own metric; a class as far as that does not follow from the data.
         metric: The one that was asked for; None: the task's own.
     """
     own, side = task.monitor
