@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import polyformer.nn
 from polyformer.models import Decoder, Encoder, EncoderDecoderOptions, StackState
-from polyformer.nn import CrossMixer, LinearScaling, Memory, Mixer, NormKind, NormPlace, Position, check_fit
+from polyformer.nn import CrossMixer, Memory, Mixer, NormKind, NormPlace, Position, YaRNScaling, check_fit
 from polyformer.nn.mixer import public_subclasses
 
 Kind = Literal["encoder", "causal", "decoder", "crossed"]
@@ -35,7 +35,7 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
     "Performer": [{"features": 8}],
     "Reformer": [{"bucket": 2, "hashes": 2}, {"bucket": 32, "hashes": 2}],
     "Relative": [{"clip": 3}, {"clip": 2, "values": True}],
-    "Rotary": [{}, {"fraction": 0.5, "scaling": LinearScaling(2.0)}],
+    "Rotary": [{}, {"fraction": 0.5, "scaling": YaRNScaling(2.0, trained_length=4)}],
     "SlidingWindow": [{"window": 3}, {"window": 2, "global_tokens": 1, "num_kv_heads": 1}],
     "T5Bias": [{"buckets": 8, "max_distance": 6}],
 }
