@@ -11,6 +11,8 @@ __all__ = ["WITHOUT_TOKENS", "Refusal", "refusals"]
 
 PER_TOKEN = ("loss", "perplexity", "accuracy")
 WITHOUT_TOKENS = ("bits_per_byte", "word_perplexity")
+ALWAYS = ("named", "count", "digest")
+"""What is always told of data that differ."""
 SPLITS = {"val": "validation", "test": "test"}
 COMMAND = "compare the folders NAME that are written by platform {} --ckpt_path RUN --run NAME"
 
@@ -87,8 +89,8 @@ def _contents(runs: Sequence[Run], split: str) -> list[tuple[str, str]]:
     differing = [key for key in keys if key != ignored and len({one.get(key) for one in facts}) > 1]
     found = []
     for one in facts:
-        told = [one[key] for key in ("named", "count", "digest") if one[key]]
-        told += [f"{key} {one.get(key, 'null')}" for key in differing if "." in key]
+        told = [one[key] for key in ALWAYS if one[key]]
+        told += [f"{key} {one.get(key, 'null')}" for key in differing if key not in ALWAYS]
         found.append((in_words([one.get(key) for key in differing]), ", ".join(told)))
     return found
 

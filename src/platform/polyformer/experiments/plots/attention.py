@@ -24,16 +24,15 @@ def attention_figure(
     source: Sequence[str],
     target: Sequence[str],
     names: tuple[Sequence[str], Sequence[str]] | None = None,
-    axes_names: tuple[str, str] = ("token looked at", "token that looks"),
 ) -> Figure:
     """A row of panels for each layer, a column for each head; each panel's rows sum to 1.
 
     Args:
         weights: (N, H, L, S).
         source: The S tokens that are looked at.
-        target: The L tokens that look; of cross-attention in a decoder the tokens about to be written.
+        target: The L tokens that look, the same object as ``source`` where a text looks at itself; of cross-attention in a
+            decoder the tokens about to be written.
         names: Of the layers and of the heads; None: their numbers.
-        axes_names: What the tokens across and up are.
 
     >>> figure = attention_figure(np.full((1, 2, 2, 3), 1 / 3), ["ein", "Hund", "<eos>"], ["a", "dog"])
     >>> [axes.get_title() for axes in figure.axes[:2]], [text.get_text() for text in figure.axes[0].get_yticklabels()]
@@ -48,15 +47,16 @@ def attention_figure(
     panels = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
     families, _ = fonts_for([*source, *target])
     highest = float(weights.max())
+    is_cross = source is not target
     for place, axes in np.ndenumerate(panels):
         image = axes.imshow(weights[place], cmap=COLOUR_MAP, vmin=0.0, vmax=highest, interpolation="nearest", aspect="auto")
         axes.set_box_aspect(up / across)
         axes.set_title(f"{rows[place[0]]}, {columns[place[1]]}", fontsize=7)
     for axes in panels[:, 0]:
-        axes.set_ylabel(axes_names[1], fontsize=7)
+        axes.set_ylabel("token about to be written" if is_cross else "token that looks", fontsize=7)
         _write(axes, "y", target, up / queries, families)
     for axes in panels[-1]:
-        axes.set_xlabel(axes_names[0], fontsize=7)
+        axes.set_xlabel("source token" if is_cross else "token looked at", fontsize=7)
         _write(axes, "x", source, across / keys, families)
     bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.01)
     bar.set_label("attention weight", fontsize=7)
