@@ -11,7 +11,6 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy
 
-from polyformer.better import better_side
 from polyformer.data.cache import cache_folder, key_digest
 from polyformer.data.turns import one_before_others
 from polyformer.plain import write_json_lines
@@ -21,6 +20,7 @@ from polyformer.training.chains import Beginning
 from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, newest_checkpoint, read_checkpoint
 from polyformer.training.compiling import Compiling
 from polyformer.training.extent import check_validation, few_batches, has_split, steps_of, trainer_keys
+from polyformer.training.facts import judged_by
 from polyformer.training.footprint import MemoryEstimate
 from polyformer.training.freezing import GradualUnfreezing, freeze, frozen_parts
 from polyformer.training.interrupt import Interruption, Signals
@@ -98,9 +98,8 @@ class Fitting:
         """
         keep_freed_memory()
         task, start = self._accepted(resume)
-        monitor = self.recipe.monitor or task.monitor[0]
-        mode = task.monitor[1] if monitor == task.monitor[0] else better_side(monitor)
         recipe = self.recipe
+        monitor, mode = judged_by(task, recipe.monitor)
         checkpoints = Checkpoints(self.run.checkpoints, monitor, mode, recipe.save_every, recipe.keep, recipe.keep_every)
         meter = Meter(self.keys.log_every_n_steps or 50)
         metrics_file = MetricsFile(self.run.path / "metrics.csv")
