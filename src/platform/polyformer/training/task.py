@@ -19,7 +19,7 @@ from polyformer.data import DataModule
 from polyformer.models import StackOptions
 from polyformer.text import Assets
 from polyformer.training.contract import Answer, Loss, shortened
-from polyformer.training.gather import gather_objects, sum_over_ranks
+from polyformer.training.gather import add_sums, gather_objects, sum_over_ranks
 from polyformer.training.recipe import Recipe, parameter_groups
 from polyformer.training.schedules import Horizon
 
@@ -221,7 +221,7 @@ class Task(LightningModule):
             if parameter.grad is not None:
                 parameter.grad.mul_(factor)
         for sums in served:
-            _accumulate(self._train_sums, sums)
+            add_sums(self._train_sums, sums)
 
     def configure_optimizers(self) -> Any:
         optimizer = self.recipe.optimizer(parameter_groups(self, self.recipe.decayed, self.recipe.tuning.layer_decay))
@@ -264,7 +264,7 @@ class Task(LightningModule):
         if batch is None:
             return  # there were fewer batches than ranks
         loss, records = self.evaluate(batch, split)
-        _accumulate(self._sums, {"loss": loss.total, "count": loss.count, **loss.sums})
+        add_sums(self._sums, {"loss": loss.total, "count": loss.count, **loss.sums})
         self._records += records
 
     def _finish(self, split: str) -> None:
@@ -298,9 +298,3 @@ class Task(LightningModule):
 def _tokens(sums: dict[str, float]) -> int:
     """The tokens that sums are over: those of the sum "tokens" where a loss counts something else."""
     return int(sums.get("tokens", sums.get("count", 0)))
-
-
-def _accumulate(sums: dict[str, Tensor], more: dict[str, Tensor]) -> None:
-    for name, value in more.items():
-        value = value.detach().to(torch.float64 if value.device.type != "mps" else torch.float32)
-        sums[name] = sums[name] + value if name in sums else value
