@@ -202,6 +202,42 @@ def test_several_labels(tmp_path: Path) -> None:
     assert dict(zip(batch.index.tolist(), batch.target.tolist(), strict=True)) == {0: [1, 0, 1], 1: [0, 0, 0], 2: [0, 1, 1]}
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+@pytest.mark.parametrize("labels", [[["x", "a,b"], [], ["z"], ["a,b", "x", "x"]], [[3, 1], [], [2], [1, 3, 3]]])
+def test_lists_of_labels(kind: str, labels: list[list[Any]], tmp_path: Path) -> None:
+    """Of names, in which a comma is no separator, and of numbers; beside texts in which several are between commas."""
+    rows = [{"text": f"film {at}", "label": label} for at, label in enumerate(labels)]
+    if kind == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    else:
+        rows.append({"text": "film 4", "label": "x, z" if labels[0][0] == "x" else "3,2"})
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (tmp_path / f"a.{kind}").write_text(lines if kind == "jsonl" else json.dumps(rows))
+    data = labelled(str(tmp_path / f"a.{kind}"), target=TargetSettings("labels"), batches=BatchSettings(tokens=99))
+    (batch,) = data.train_dataloader()
+    assert data.assets.labels["labels"] == sorted({str(label) for row in labels for label in row})
+    found = [row for _, row in sorted(zip(batch.index.tolist(), batch.target.tolist(), strict=True))]
+    first, last = (["a,b", "x"], "z") if labels[0][0] == "x" else (["1", "3"], "2")
+    wanted = [[*first], [], [last], [*first], [first[1], last]][: len(rows)]
+    assert found == [[float(name in row) for name in data.assets.labels["labels"]] for row in wanted]
+
+
+@pytest.mark.parametrize("damaged", ["stop", "skip"])
+def test_a_list_that_is_no_labels_is_no_damage(damaged: Any, tmp_path: Path) -> None:
+    """Skipping is not offered for it; where it was asked for, such a line is left out."""
+    lines = [{"text": "a", "label": "x"}, {"text": "b", "label": ["y"]}, {"text": "c", "label": "z"}]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    data = labelled(str(tmp_path / "a.jsonl"), damaged=damaged)
+    if damaged == "skip":
+        assert data.dataset("train").num_rows == 2 and data.reports["train"].damaged_lines == 1
+        return
+    message = (
+        r"line 2: column 'label' holds a list, not a text or a number \(a list may be labels: `data\.target\.kind: labels`\)$"
+    )
+    with pytest.raises(ValueError, match=message):
+        data.dataset("train")
+
+
 def test_numbers(tmp_path: Path) -> None:
     rows = [("a b", "1.5"), ("c", "-0.5"), ("d e f", "2e0")]
     data = labelled(table(tmp_path / "a.tsv", rows), target=TargetSettings("number"), batches=BatchSettings(tokens=99))

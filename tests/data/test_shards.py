@@ -172,10 +172,11 @@ def test_what_stands_beside_a_damaged_line_is_left_out_too(tmp_path: Path) -> No
     reading, files = Reading("skip"), [str(tmp_path / "a.de"), str(tmp_path / "a.en.gz")]
     found = [tuple(row.values()) for row in read_examples(files, {"source": 0, "target": 1}, reading)]
     assert found == [("eins", "one"), ("drei", "three"), ("vier", "four")] and reading.unread == Unread(damaged_lines=1)
+    assert len(list(read_examples(files, {"source": 0, "target": 1}, reading))) == 3
+    assert reading.unread == Unread(damaged_lines=1)  # counted once, however often it is read
     (tmp_path / "a.de").write_bytes(b"eins\nzwei\n")
     with pytest.raises(ValueError, match=r"line counts differ: .*a\.de has 2, .*a\.en\.gz has 4"):
-        list(read_examples(files, {"source": 0, "target": 1}, reading))
-    assert reading.unread == Unread()
+        list(read_examples(files, {"source": 0, "target": 1}, Reading("skip")))
 
 
 def test_a_file_that_the_system_does_not_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from polyformer.data import BatchSettings, TextBatch, TextStream, TextTokenizerSettings, WholeTraining
 from polyformer.data.documents import Document, Piece
+from polyformer.data.reading import Unread
 from polyformer.data.stream import Place, Share, WindowStream
 from polyformer.data.stream_loader import source_of
 from polyformer.text import EOS, TokenizerSettings, train_tokenizer
@@ -275,6 +276,28 @@ def test_a_thread_changes_nothing_and_ends(tmp_path: Path) -> None:
     data = stream(tmp_path, train=str(tmp_path / "[013].txt"), damaged="skip")
     (tmp_path / "0.txt").write_bytes(b"\xff\n" + b"the cat sat\n" * 9)
     assert len(served(data)) == 30
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+def test_what_a_stream_leaves_out_is_counted(tmp_path: Path, readers: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Each damaged line once, however often its file is read and by whom; said when training ends, and kept when it stops."""
+    caplog.set_level("INFO", logger="polyformer")
+    data = stream(tmp_path, damaged="skip", readers=readers)
+    assert data.assets and data.loaded("train").report.unread == Unread()
+    damaged = (b"\xff\n" + b"the cat sat\n" * 9) * 7
+    (tmp_path / "0.txt").write_bytes(damaged)
+    data.total_batches = 40
+    assert len(list(islice(data.train_dataloader(), 40))) == 40
+    state = data.state_dict()
+    assert state["position"]["readers"]["0.0"][1] > 2  # the share's third epoch at least
+    data.teardown("fit")
+    assert str(data.reports["train"]).endswith("tokenized while they are read; not read: 7 damaged lines")
+    assert caplog.text.count("passed over:") == 5 and caplog.messages[-1] == f"train data: {data.reports['train']}"
+    other = stream(tmp_path, damaged="skip", readers=readers)
+    (tmp_path / "0.txt").write_bytes(damaged)
+    other.use_assets(data.assets)
+    other.load_state_dict(state)
+    assert other.loaded("train").report.unread == Unread(damaged_lines=7)
 
 
 def test_no_more_than_a_block_is_read_ahead() -> None:

@@ -37,7 +37,6 @@ def read_folders(folders: Sequence[Path], reading: Reading | None = None) -> Ite
     reading = reading or Reading()
     for folder in folders:
         for path in _files(folder):
-            reading.begin(path)
             try:
                 text = "\n".join(read_lines(path))
             except ValueError as error:

@@ -70,6 +70,8 @@ class LabelledData(ExampleData):
             raise ValueError(f"`data.limits.stride` ({limits.stride}) is for single texts, but `data.second` is {second}")
         self.text, self.second, self.label = text, second, label
         self.target, self.labelling = target, make_labelling(target)
+        for reading in self.readings.values():
+            reading.lists = ("label",) if target.kind == "labels" else ()
         self.text_limits, self.tokenizer = limits, tokenizer
 
     # Where examples come from; a subclass may say otherwise.

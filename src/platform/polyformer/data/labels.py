@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from polyformer.data.tables import LISTED
 from polyformer.text import Assets
 
 __all__ = ["LabelSet", "Labelling", "Number", "OneLabel", "TargetSettings", "make_labelling"]
@@ -27,7 +28,7 @@ class TargetSettings:
 
     Args:
         kind: one of several labels (class), any number of them (labels), or a number.
-        separator: what stands between the labels of a text, for `labels`.
+        separator: what stands between the labels of a text, for `labels`; lists in JSON, Parquet and the hub need none.
         unlabelled: what stands in the field where there is no label; such examples are left out, and counted with those
             that have an empty field. Not for `labels`, where an empty field is no label at all.
 
@@ -118,7 +119,8 @@ class LabelSet(Labelling):
 
     def _names(self, field: str) -> list[str]:
         """The labels in a field, each once."""
-        return list(dict.fromkeys(name.strip() for name in field.split(self.settings.separator) if name.strip()))
+        between = LISTED if field.startswith(LISTED) else self.settings.separator
+        return list(dict.fromkeys(name.strip() for name in field.split(between) if name.strip()))
 
 
 class Number(Labelling):

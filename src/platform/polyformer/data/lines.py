@@ -58,7 +58,6 @@ def numbered_lines(
 ) -> Iterator[tuple[int, str | None]]:
     """As `read_lines`, each line with its number; None in place of a line that was passed over."""
     path, reading, number = check_file(path), reading or Reading(), 0
-    reading.begin(path)
     try:
         with open_bytes(path) as handle:
             for number, raw in enumerate(handle, 1):
@@ -77,5 +76,5 @@ def _decoded(raw: bytes, path: Path, number: int, reading: Reading) -> str | Non
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         what = f"byte {error.start + 1} of the line, 0x{raw[error.start]:02x}"
-        reading.line(path, f"{path}, line {number}: not UTF-8 text ({what}); convert the file first")
+        reading.line(path, number, f"{path}, line {number}: not UTF-8 text ({what}); convert the file first")
         return None

@@ -168,7 +168,7 @@ def shards(location: Location, names: Sequence[str]) -> list[Shard]:
 def read_shard(shard: Shard, columns: Mapping[str, str | int], reading: Reading | None = None) -> Iterator[dict[str, str]]:
     """The examples of one of `shards`. See `read_examples`."""
     if len(shard) == 1 and shard[0].startswith("hub:"):
-        return read_hub(shard[0], columns)
+        return read_hub(shard[0], columns, lists=reading.lists if reading else ())
     if len(shard) == 1 and table_format(shard[0]) is not None:
         return read_table(shard[0], columns, reading)
     return _aligned(shard, list(columns), reading or Reading())
@@ -196,7 +196,7 @@ def _count(path: str) -> int:
 
 
 def read_hub(
-    location: str, columns: Mapping[str, str | int], *, streaming: bool = False, skip: int = 0
+    location: str, columns: Mapping[str, str | int], *, streaming: bool = False, skip: int = 0, lists: Sequence[str] = ()
 ) -> Iterator[dict[str, str]]:
     """The rows of a data set of the Hugging Face hub, or of one of its `hub_parts`, from one on.
 
@@ -205,6 +205,7 @@ def read_hub(
         columns: our name of a field -> the column's name.
         streaming: reads rows as they come, without loading all first.
         skip: how many rows are left out.
+        lists: our names of the fields that may be lists.
 
     Raises ValueError for a data set that cannot be loaded, and where the connection is lost.
     """
@@ -212,7 +213,9 @@ def read_hub(
 
     match, rows = _open_hub(location, streaming)
     rows = rows.shard(int(match["parts"]), int(match["part"])) if match["part"] else rows
-    kinds = rows.features or {}
+    kinds = {
+        name: getattr(kind, "feature", kind) for name, kind in (rows.features or {}).items()
+    }  # of lists that of each value
     labels = {name: kind.names for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)}
     number = skip
     found = iter(rows.skip(skip) if skip else rows)
@@ -224,7 +227,7 @@ def read_hub(
         except Exception as error:  # as below
             raise ValueError(f"{location}, after row {number}: cannot be read on: {_reason(error)}") from None
         number += 1
-        yield pick(row, columns, f"{location}, row {number}", labels)
+        yield pick(row, columns, f"{location}, row {number}", lists, labels)
 
 
 def hub_parts(location: str) -> list[str]:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from polyformer.data.lines import check_file, numbered_lines, open_bytes, read_lines
-from polyformer.data.reading import NoColumn, Reading
+from polyformer.data.reading import NoColumn, NoText, Reading
 
-__all__ = ["READERS", "pick", "read_table", "table_format"]
+__all__ = ["LISTED", "READERS", "pick", "read_table", "table_format"]
 
 Columns = Mapping[str, str | int]
+LISTED = "\0"  # before each value of a list
 QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"(?=,|\Z)')
 
 
@@ -83,7 +84,7 @@ def _by_position(
     for number, fields in rows:
         if len(fields) < width or (exact and len(fields) > width):
             needed = f"{'' if exact else 'at least '}{width}"
-            reading.line(path, f"{path}, line {number}: {needed} fields are needed, but there are {len(fields)}")
+            reading.line(path, number, f"{path}, line {number}: {needed} fields are needed, but there are {len(fields)}")
         else:
             yield {name: fields[place] for name, place in places.items()}
 
@@ -91,34 +92,35 @@ def _by_position(
 def _read_jsonl(path: Path, columns: Columns, reading: Reading) -> Iterator[dict[str, str]]:
     for number, line in numbered_lines(path, reading=reading):
         if line is not None and not line.strip():
-            reading.blank(path)
+            reading.blank(path, number)
         elif line is not None:
-            yield from _picked(path, f"{path}, line {number}", line, columns, reading, parse=True)
+            yield from _picked(path, "line", number, line, columns, reading)
 
 
 def _read_json(path: Path, columns: Columns, reading: Reading) -> Iterator[dict[str, str]]:
-    text = "\n".join(read_lines(path, reading=reading))
+    """One value, so that what is damaged in it is damaged as a whole."""
     try:
-        rows = _parse(text, str(path))
+        rows = _parse("\n".join(read_lines(path)), str(path))
     except ValueError as error:
         reading.file(path, str(error))
         return
     if not isinstance(rows, list):
         raise ValueError(f"{path}: a .json file must hold one list of objects (name it .jsonl if each line is an object)")
     for number, row in enumerate(rows, 1):
-        yield from _picked(path, f"{path}, object {number}", row, columns, reading)
+        yield from _picked(path, "object", number, row, columns, reading)
 
 
-def _picked(
-    path: Path, where: str, row: Any, columns: Columns, reading: Reading, parse: bool = False
-) -> Iterator[dict[str, str]]:
-    """The named columns of a row, which may be JSON yet; nothing for a damaged one that is passed over."""
+def _picked(path: Path, unit: str, number: int, row: Any, columns: Columns, reading: Reading) -> Iterator[dict[str, str]]:
+    """The named columns of a row, which is JSON yet where it is a line; nothing for a damaged one that is passed over."""
+    where = f"{path}, {unit} {number}"
     try:
-        found = pick(_parse(row, where) if parse else row, columns, where)
+        found = pick(_parse(row, where) if unit == "line" else row, columns, where, reading.lists)
     except NoColumn:
         raise
     except ValueError as error:
-        reading.line(path, str(error))
+        if isinstance(error, NoText) and reading.damaged != "skip":
+            raise
+        reading.line(path, number, str(error))
     else:
         yield found
 
@@ -136,7 +138,6 @@ def _read_parquet(path: Path, columns: Columns, reading: Reading) -> Iterator[di
     from pyarrow import ArrowException, parquet
 
     number = 0
-    reading.begin(path)
     try:
         with open_bytes(path) as handle:
             source = parquet.ParquetFile(io.BytesIO(handle.read()) if path.suffix == ".gz" else path)
@@ -157,31 +158,60 @@ def _read_parquet(path: Path, columns: Columns, reading: Reading) -> Iterator[di
             return
         for row in rows:
             number += 1
-            yield from _picked(path, f"{path}, row {number}", row, columns, reading)
+            yield from _picked(path, "row", number, row, columns, reading)
 
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def pick(row: Any, columns: Columns, where: str, labels: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
-    """The named columns of a nested row as strings; `labels` gives the names of classes stored as numbers.
+def pick(
+    row: Any,
+    columns: Columns,
+    where: str,
+    lists: Sequence[str] = (),
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, str]:
+    """The named columns of a nested row as strings, by our names.
 
-    "translation.de" is the key "de" inside "translation". Null becomes "". Raises ValueError naming `where`.
+    "translation.de" is the key "de" inside "translation". Null becomes "". A list stands in a field with `LISTED` before each
+    of its values.
+
+    Args:
+        row: the row.
+        columns: our name of a field -> the column's name.
+        where: the row's place, for messages.
+        lists: our names of the fields that may be lists.
+        labels: the names of classes stored as numbers, by column.
+
+    Raises ValueError, naming the place.
+
+    >>> pick({"text": "a", "kinds": ["x", "y"]}, {"text": "text", "label": "kinds"}, "a.jsonl, line 1", ["label"])
+    {'text': 'a', 'label': '\\x00x\\x00y'}
     """
-    return {name: _field(row, str(column), where, labels or {}) for name, column in columns.items()}
+    found = {}
+    for name, given in columns.items():
+        column = str(given)
+        value = row[column] if isinstance(row, dict) and column in row else _descend(row, column, where)
+        names = labels[column] if labels and column in labels else ()
+        if isinstance(value, list) and name in lists:
+            found[name] = "".join(LISTED + _text(one, column, where, names) for one in value)
+        else:
+            found[name] = _text(value, column, where, names)
+    return found
 
 
-def _field(row: Any, column: str, where: str, labels: Mapping[str, Sequence[str]]) -> str:
-    value = row[column] if isinstance(row, dict) and column in row else _descend(row, column, where)
-    if column in labels and isinstance(value, int) and 0 <= value < len(labels[column]):
-        return labels[column][value]
+def _text(value: Any, column: str, where: str, names: Sequence[str]) -> str:
+    """A value as a string; that of a class stored as a number is its name."""
+    if isinstance(value, int) and 0 <= value < len(names):
+        return names[value]
     if value is None:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int | float):
-        raise ValueError(f"{where}: column {column!r} holds a {type(value).__name__}, not a text or a number")
+        hint = " (a list may be labels: `data.target.kind: labels`)" if isinstance(value, list) else ""
+        raise NoText(f"{where}: column {column!r} holds a {type(value).__name__}, not a text or a number{hint}")
     text = str(value)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError(f"{where}: column {column!r} has half a surrogate pair (\\uD800 to \\uDFFF), which is no text")

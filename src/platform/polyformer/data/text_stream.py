@@ -13,7 +13,8 @@ from polyformer.data.cache import cached_tokenizer
 from polyformer.data.documents import Document, DocumentKind, byte_count, read_documents
 from polyformer.data.encoding import Empty
 from polyformer.data.lines import check_file
-from polyformer.data.reading import Damaged
+from polyformer.data.ranks import gather_objects
+from polyformer.data.reading import Damaged, Reading, Unread, said_of_unread
 from polyformer.data.sources import Location, Source, Train, expand, hub_parts, read_hub
 from polyformer.data.stream import Share, WindowStream
 from polyformer.data.stream_loader import StreamLoader
@@ -29,25 +30,33 @@ log = logging.getLogger("polyformer")
 
 @dataclass(frozen=True)
 class StreamReport:
-    """What is known of a text before it is read.
+    """What is known of a text before it is read, and what has been left out of it so far.
 
-    >>> print(StreamReport(files=3, bytes=2_000_000))
-    3 files of 2.0 MB, tokenized while they are read
+    >>> print(StreamReport(files=3, bytes=2_000_000, unread=Unread(damaged_lines=7)))
+    3 files of 2.0 MB, tokenized while they are read; not read: 7 damaged lines
     """
 
     files: int
     bytes: int
+    unread: Unread
 
     def __str__(self) -> str:
         size = f" of {self.bytes / MEGABYTE:,.1f} MB" if self.bytes else ""
-        return f"{self.files:,} files{size}, tokenized while they are read"
+        return f"{self.files:,} files{size}, tokenized while they are read{said_of_unread(self.unread)}"
 
 
 @dataclass(frozen=True)
 class StreamedText:
     """A split that is read anew in each epoch."""
 
-    report: StreamReport
+    files: int
+    bytes: int
+    reading: Reading
+
+    @property
+    def report(self) -> StreamReport:
+        """What is known by now."""
+        return StreamReport(self.files, self.bytes, self.reading.unread)
 
 
 class TextStream(TextData):
@@ -77,7 +86,7 @@ class TextStream(TextData):
         readers: how many shares the text is divided into, a multiple of the number of devices; one for each if None.
         tokenizer: how text is cut into tokens; `sample_megabytes` are taken from the beginning of the text.
         batches: how windows are put into batches; with `workers`, a thread reads and tokenizes meanwhile.
-        damaged: whether a run stops at a line or file that cannot be read, or leaves it out.
+        damaged: whether a run stops at a line or file that cannot be read, or leaves it out and counts it.
     """
 
     def __init__(
@@ -169,7 +178,7 @@ class TextStream(TextData):
         if split != "train":
             return super().load(split)
         places = expand(self._location(split))
-        return StreamedText(StreamReport(len(places), sum(map(_size, places))))
+        return StreamedText(len(places), sum(map(_size, places)), self.readings["train"])
 
     def settings(self) -> dict[str, Any]:
         """What else the training batches depend on."""
@@ -209,6 +218,25 @@ class TextStream(TextData):
             limit=limit,
             ahead=max(1, self.shuffle_windows // size) if self.batches.workers else 0,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """As ever, and what could not be read so far, on all ranks, which all must call it."""
+        reading = self.readings["train"]
+        for met in gather_objects([reading.met]):
+            reading.join(met)
+        state = super().state_dict()
+        return {**state, "unread": reading.met} if state else state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As ever; what could not be read before is counted too."""
+        super().load_state_dict(state_dict)
+        if "unread" in state_dict:
+            self.readings["train"].join(state_dict["unread"])
+
+    def teardown(self, stage: str) -> None:
+        """Says what could not be read, of which warnings have told the beginning only."""
+        if stage == "fit" and "train" in self.reports and self.reports["train"].unread != Unread() and self._ranks()[0] == 0:
+            log.info("train data: %s", self.reports["train"])
 
     def _first_batches(self) -> int | None:
         """How many batches one call of lightning's is of, if it ends; a stream has no epochs that could be cut short.
