@@ -151,10 +151,11 @@ class Checkpoints(Callback):
         lost = [ranked for _, _, ranked in self.ranking if ranked != step and not self._is_kept(ranked)]
         trainer.strategy.barrier()  # no rank looks at files that the first one links and unlinks
         if lost:
-            names = ", ".join(["best.ckpt" if self.best and self.best[1] == ranked else f"step-{ranked}.ckpt" for ranked in lost])
+            best = None if self.best is None else self.best[1]
+            names = ["best.ckpt" if ranked == best else f"step-{ranked}.ckpt" for ranked in lost]
             self._rank([entry for entry in self.ranking if entry[2] not in lost])
-            instead = "the best validation from now on takes its place" if self.best is None else f"step {self.best[1]} is the best"
-            log.warning("%s is damaged or missing: %s", names, instead)
+            instead = f"step {self.best[1]} is the best" if self.best else "the best validation from now on takes its place"
+            log.warning("%s is damaged or missing: %s", ", ".join(names), instead)
         if trainer.is_global_zero:
             if begun != self.folder / "last.ckpt":  # which is damaged, and must not become `previous.ckpt`
                 _link(begun, self.folder / "last.ckpt")
