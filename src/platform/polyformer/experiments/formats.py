@@ -74,6 +74,15 @@ def _cell(column: Column, place: int, strong: str) -> str:
     return strong.format(text) if place in column.best else text
 
 
+def shown_p(p: float) -> str:
+    """A p-value, which is never 0 but may be too small for a number.
+
+    >>> shown_p(0.0479), shown_p(0.0)
+    ('p = 0.0479', 'p < 1e-300')
+    """
+    return f"p = {p:.3g}" if p else "p < 1e-300"
+
+
 def verdict_lines(verdict: Verdict) -> list[str]:
     """A test in words."""
     seeds = f"seed {verdict.seeds[0]}" if verdict.seeds[0] == verdict.seeds[1] else "seeds {} and {}".format(*verdict.seeds)
@@ -81,7 +90,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.refusal:
         return [f"{head}: not tested: {verdict.refusal}"]
     return [
-        f"{head}: {one.what} {one.second:.4g} against {one.first:.4g}, p = {one.p:.3g} ({verdict.method}; {one.said})"
+        f"{head}: {one.what} {one.second:.4g} against {one.first:.4g}, {shown_p(one.p)} ({verdict.method}; {one.said})"
         for one in verdict.figures
     ]
 
