@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from polyformer.cli import main
+from polyformer.cli.pictures import model_pictures
+from polyformer.training import load_task
 
 from .small import SMALL, fit
 
@@ -41,6 +43,19 @@ def test_pictures_of_a_config_and_of_all_there_is(tmp_path: Path, monkeypatch: p
     assert main(["plot", "positions", "--length", "8", "--debug"]) == 0
     assert (tmp_path / "masks.svg").read_text().count("Convolution") == 2  # an encoder and a decoder of one layer
     assert (tmp_path / "positions.png").read_bytes().startswith(STARTS["png"])
+
+
+def test_what_a_tracked_run_shows_of_its_model(run: Path) -> None:
+    task, _ = load_task(run / "checkpoints" / "best.ckpt")
+    task.example = "forty-two"
+    figures = model_pictures(task)
+    assert list(figures) == ["attention", "positions", "masks"]
+    assert figures["attention"].axes[0].get_ylabel() == "token about to be written"
+    assert [axes.get_title() for axes in figures["positions"].axes] == ["encoder, Relative", "decoder, Relative"]
+    assert [axes.get_title() for axes in figures["masks"].axes] == [
+        "encoder 0\nFullAttention: sees 100 %",
+        "decoder 0\nFullAttention: sees 51 %",
+    ]
 
 
 @pytest.mark.parametrize(

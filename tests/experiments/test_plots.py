@@ -46,7 +46,13 @@ def test_each_layer_and_head_has_its_panel() -> None:
         assert image.get_clim() == (0.0, given.max())
     assert [label.get_text() for label in panels[-1].get_xticklabels()] == list("abcde")
     assert [label.get_text() for label in panels[0].get_yticklabels()] == list("wxyz")
-    assert panels[3].get_xlabel() == "token looked at" and panels[3].get_ylabel() == "token that looks"
+    assert panels[3].get_xlabel() == "source token" and panels[3].get_ylabel() == "token about to be written"
+
+
+def test_a_text_that_looks_at_itself_is_told_from_two_that_are_alike() -> None:
+    text = ["a", "b"]
+    looks = [attention_figure(weights(1, 1, 2, 2), text, target).axes[0].get_ylabel() for target in (text, ["a", "b"])]
+    assert looks == ["token that looks", "token about to be written"]
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,10 @@ def test_the_table_of_samples_grows(tracked: tuple[Path, list[Any], list[Any]]) 
 
 def test_pictures_and_checkpoints_are_sent(tracked: tuple[Path, list[Any], list[Any]]) -> None:
     run, records, _ = tracked
-    (picture,) = [row["pictures/attention"] for row in history_of(records) if "pictures/attention" in row]
-    sent = next(run.glob(f"wandb/offline-run-*/files/{picture['path']}"))
-    assert sent.read_bytes()[:4] == b"\x89PNG" and (run / "pictures" / "attention.png").is_file()
+    (row,) = [row for row in history_of(records) if "pictures/attention" in row]
+    for name in ("attention", "positions", "masks"):
+        sent = next(run.glob(f"wandb/offline-run-*/files/{row[f'pictures/{name}']['path']}"))
+        assert sent.read_bytes()[:4] == b"\x89PNG" and (run / "pictures" / f"{name}.png").is_file()
     models = [record.request.log_artifact.artifact for record in records if record.request.HasField("log_artifact")]
     models += [record.artifact for record in records if record.HasField("artifact")]
     (model,) = [artifact for artifact in models if artifact.type == "model"]

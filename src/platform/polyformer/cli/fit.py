@@ -13,7 +13,7 @@ import yaml
 from jsonargparse import Namespace
 
 from polyformer.cli.keys import describe_keys
-from polyformer.cli.pictures import attention_pictures
+from polyformer.cli.pictures import model_pictures
 from polyformer.cli.quiet import quiet, show_log
 from polyformer.cli.settings import parse_settings
 from polyformer.cli.words import flag, option
@@ -57,7 +57,7 @@ def fit(words: list[str]) -> int:
                 if not resume:
                     write_config()
             # A resumed run keeps its config until the new one has been accepted.
-            fitting = Fitting(parser.build(settings), run, attention_pictures)
+            fitting = Fitting(parser.build(settings), run, model_pictures)
             results = fitting.fit(resume, write_config if first and resume else None, signals)
     except BaseException as error:
         _end(error, run, first, resume)

@@ -10,6 +10,7 @@ import torch
 
 from polyformer.cli.help import PLOT
 from polyformer.cli.load import load
+from polyformer.cli.pictures import INDICES, TOKENS
 from polyformer.cli.quiet import quiet
 from polyformer.cli.settings import parse_settings
 from polyformer.cli.words import option, refuse_rest
@@ -27,8 +28,6 @@ from polyformer.training.attention import Attention, attention_of
 from polyformer.training.names import nearest
 
 __all__ = ["plot"]
-
-INDICES, TOKENS = 128, 48
 
 
 def plot(words: list[str]) -> int:
@@ -95,10 +94,8 @@ def _attention(words: list[str]) -> Any:
     _, missing = fonts_for([*attention.source, *attention.target])
     if missing:
         print(font_advice(missing), file=sys.stderr)
-    is_cross = attention.source != attention.target
-    names = ("source token", "token about to be written") if is_cross else ("token looked at", "token that looks")
     weights, rows, columns = _chosen(attention, layers, heads)
-    return attention_figure(weights, attention.source, attention.target, (rows, columns), names)
+    return attention_figure(weights, attention.source, attention.target, (rows, columns))
 
 
 def _chosen(attention: Attention, layers: str | None, heads: str | None) -> tuple[Any, list[str], list[str]]:

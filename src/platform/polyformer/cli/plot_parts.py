@@ -93,6 +93,7 @@ def _placed(place: str, positions: LayerPositions) -> Iterator[tuple[str, Positi
 def _panels(position: Position, title: str, length: int) -> Iterator[Panel]:
     """What a position does at each of its doors, measured at as many indices as it has."""
     length = length if position.limit is None else min(length, position.limit)
+    position = deepcopy(position).cpu()
     doors, shape, at = type(position).doors(), position.shape, torch.arange(length)
     if "embed" in doors:
         table = position.embed(torch.zeros(1, length, shape.d_model), at)[0]  # (L, D)
@@ -163,7 +164,8 @@ def seen_by(mixer: Mixer, position: Position, causal: bool, length: int) -> NDAr
     Returns:
         (L, L), a row for each token that looks.
     """
-    mixer, position = deepcopy(mixer).double().eval(), deepcopy(position).double().eval()  # what is far away may count little
+    mixer = deepcopy(mixer).cpu().double().eval()  # what is far away may count little
+    position = deepcopy(position).cpu().double().eval()
     at = torch.arange(length)
     context = Context(Mask(causal=causal), position, at, at)
     generator = torch.Generator().manual_seed(0)
