@@ -68,11 +68,12 @@ def test_every_kind_of_table(name: str, tmp_path: Path) -> None:
         assert batch.segment is None
 
 
-def test_columns_by_name_and_by_number(tmp_path: Path) -> None:
-    rows = [(label, "x", text) for text, label in ROWS]
-    named = labelled(table(tmp_path / "a.tsv", rows, ("verdict", "other", "review")), text="review", label="verdict")
-    (tmp_path / "b.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
-    numbered = labelled(str(tmp_path / "b.tsv"), text=2, label=0)
+@pytest.mark.parametrize(("kind", "between"), [("tsv", "\t"), ("csv", ",")])
+def test_columns_by_name_and_by_number(kind: str, between: str, tmp_path: Path) -> None:
+    rows = [(label, "x", text.replace(",", ";")) for text, label in ROWS]
+    named = labelled(table(tmp_path / f"a.{kind}", rows, ("verdict", "other", "review")), text="review", label="verdict")
+    (tmp_path / f"b.{kind}").write_text("".join(between.join(row) + "\n" for row in rows))
+    numbered = labelled(str(tmp_path / f"b.{kind}"), text=2, label=0)
     assert texts_of(named, list(named.train_dataloader())) == texts_of(numbered, list(numbered.train_dataloader()))
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from polyformer.data import read_examples
+from polyformer.data import LabelledData, TargetSettings, read_examples
 
 PAIR = {"source": "de", "target": "en"}
 NUMBERED: dict[str, str | int] = {"source": 0, "target": "1"}
@@ -160,3 +160,30 @@ def test_the_hub_gives_nested_columns_and_class_names(monkeypatch: pytest.Monkey
     assert asked == [("a/b", "c", "train[:10%]", None)]
     assert len(list(read_examples("hub:a/script:train", {"text": "t.de"}))) == 1
     assert asked[1:] == [("a/script", None, "train", None), ("a/script", None, "train", "refs/convert/parquet")]
+
+
+def test_the_hub_gives_lists_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    names = datasets.ClassLabel(names=["joy", "fear"])
+    kinds = datasets.Features({"text": datasets.Value("string"), "labels": datasets.Sequence(names)})
+    rows = [{"text": "a", "labels": [1, 0]}, {"text": "b", "labels": []}, {"text": "c", "labels": [1]}]
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_list(rows, features=kinds))
+    data = LabelledData("hub:a/b:train", label="labels", target=TargetSettings("labels"))
+    (batch,) = data.evaluation_loader("train")
+    assert data.assets.labels["labels"] == ["fear", "joy"]
+    assert dict(zip(batch.index.tolist(), batch.target.tolist(), strict=True)) == {0: [1, 1], 1: [0, 0], 2: [1, 0]}
+    with pytest.raises(ValueError, match=r"hub:a/b:train, row 1: column 'labels' holds a list, not a text or a number"):
+        list(read_examples("hub:a/b:train", {"label": "labels"}))
+
+
+def test_the_hub_leaves_out_what_has_no_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    """-1 stands for none, as in SNLI and in the test splits of GLUE."""
+    import datasets
+
+    kinds = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
+    rows = [{"text": "a film", "label": at % 3 - 1} for at in range(9)]
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_list(rows, features=kinds))
+    data = LabelledData("hub:a/b:train", target=TargetSettings(unlabelled=("-1",)))
+    assert data.assets.labels["label"] == ["neg", "pos"] and data.assets.numbers["counts"] == [3.0, 3.0]
+    assert str(data.loaded("train").report) == "6 examples; dropped: 3 with an empty field"

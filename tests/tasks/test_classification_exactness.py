@@ -1,5 +1,6 @@
 """However examples are cut into batches, accumulated or spread over ranks, the step of a classifier is the same."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,10 +75,29 @@ def test_losses_are_those_of_torch() -> None:
     trained, reported = make_target(ASSETS, "balanced").losses(outputs, target)
     torch.testing.assert_close(trained.sum(), F.cross_entropy(outputs, target, weights, reduction="sum"))
     torch.testing.assert_close(reported, F.cross_entropy(outputs, target, reduction="none"))
-    trained, _ = make_target(ASSETS, smoothing=0.2).losses(outputs, target)
-    torch.testing.assert_close(trained.sum(), F.cross_entropy(outputs, target, label_smoothing=0.2, reduction="sum"))
+    for name, given in (("none", None), ("balanced", weights)):
+        trained, reported = make_target(ASSETS, name, smoothing=0.2).losses(outputs, target)
+        wanted = F.cross_entropy(outputs, target, given, label_smoothing=0.2, reduction="sum")
+        torch.testing.assert_close(trained.sum(), wanted)
+        torch.testing.assert_close(reported, F.cross_entropy(outputs, target, reduction="none"))
     trained, _ = make_target(Assets(numbers={"number": [10.0, 2.0]})).losses(outputs[:, :1], target.float())
     torch.testing.assert_close(trained, (outputs[:, 0] - (target - 10) / 2) ** 2)
+
+
+def test_losses_of_several_labels_by_hand() -> None:
+    """-w (t log p + (1 - t) log(1 - p)), t being smoothed; summed over the labels, and reported without both."""
+    outputs, target = torch.randn(4, 3).double(), torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]]).double()
+    several = Assets({}, {"labels": ["a", "b", "c"]}, {"counts": [4.0, 2.0, 1.0]})
+    trained, reported = make_target(several, {"a": 3.0, "c": 0.5}, smoothing=0.2).losses(outputs, target)
+    shares = 1 / (1 + (-outputs).exp())
+    for row in range(4):
+        parts = [(weight, float(target[row, label]), float(shares[row, label])) for label, weight in enumerate((3.0, 1.0, 0.5))]
+        smoothed = [(weight, 0.8 * true + 0.1, share) for weight, true, share in parts]
+        for losses, cases in ((trained, smoothed), (reported, [(1.0, true, share) for _, true, share in parts])):
+            wanted = -sum(weight * (t * math.log(p) + (1 - t) * math.log(1 - p)) for weight, t, p in cases)
+            assert float(losses[row]) == pytest.approx(wanted, rel=1e-6)
+    counts = make_target(several, "balanced").weights  # type: ignore[attr-defined]
+    assert counts == pytest.approx([7 / 12, 7 / 6, 7 / 3])
 
 
 RANKS = """

@@ -107,6 +107,28 @@ def test_labels_by_hand(seed: int) -> None:
     assert figures["macro_f1"] == pytest.approx(sum(each) / 4, abs=1e-6)
     assert figures["micro_f1"] == pytest.approx(f1([*chain(*chosen)], [*chain(*true)]), abs=1e-6)
     assert figures["exact_match"] == pytest.approx(sum(map(list.__eq__, chosen, true)) / 30, abs=1e-6)
+    areas = [area(scores[:, label].tolist(), [row[label] for row in true]) for label in range(4)]
+    assert figures["auroc"] == pytest.approx(sum(areas) / 4, abs=1e-6)
+
+
+def test_labels_that_are_constant_have_no_area() -> None:
+    """A label that all examples have, or none, is left out; there is no figure where all are so."""
+    scores, target = (
+        torch.tensor([[2.0, 1.0, -9.0], [1.0, 3.0, 9.0], [0.0, 2.0, 0.0]]),
+        torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 0]]),
+    )
+    assert label_metrics(scores, target, list("abc"))["auroc"] == 0.5
+    assert math.isnan(label_metrics(scores[:, 1:], target[:, 1:], list("bc"))["auroc"])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_labels_as_scikit_learn_has_them(seed: int) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    generator = torch.Generator().manual_seed(seed)
+    scores, target = torch.randn(40, 3, generator=generator), torch.randint(2, (40, 3), generator=generator)
+    figures = label_metrics(scores, target, list("abc"))
+    assert figures["auroc"] == pytest.approx(metrics.roc_auc_score(target.numpy(), scores.numpy(), average="macro"), abs=1e-6)
+    assert figures["macro_f1"] == pytest.approx(metrics.f1_score(target.numpy(), scores.numpy() > 0, average="macro"), abs=1e-6)
 
 
 def ranks(values: np.ndarray) -> np.ndarray:

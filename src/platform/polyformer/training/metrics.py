@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from torch import Tensor
+from torch.nn.functional import one_hot
 from torchmetrics.functional.classification import (
     binary_auroc,
     multiclass_confusion_matrix,
@@ -48,13 +49,13 @@ def class_metrics(scores: Tensor, target: Tensor, names: Sequence[str]) -> dict[
         "accuracy": float((chosen == target).double().mean()),
         "macro_f1": float(multiclass_f1_score(chosen, target, count, average="macro")),
         "mcc": _matthews(chosen, target, count),
-        "auroc": _area(scores.double().softmax(dim=-1), target),
+        "auroc": _area(scores.double().softmax(dim=-1), one_hot(target, count)),
         **{f"f1/{name}": value for name, value in zip(names, each, strict=True)},
     }
 
 
 def label_metrics(scores: Tensor, target: Tensor, names: Sequence[str]) -> dict[str, float]:
-    """Exact match and F1, where each example has any number of labels: those whose logit is above 0.
+    """Exact match, F1 and the area under the ROC curve, where each example has any number of labels: logits above 0.
 
     Args:
         scores: (N, C) logits.
@@ -64,7 +65,7 @@ def label_metrics(scores: Tensor, target: Tensor, names: Sequence[str]) -> dict[
     >>> import torch
     >>> figures = label_metrics(torch.tensor([[2.0, -1.0], [1.0, 1.0]]), torch.tensor([[1, 0], [0, 1]]), ["a", "b"])
     >>> {name: round(value, 3) for name, value in figures.items()}
-    {'exact_match': 0.5, 'micro_f1': 0.8, 'macro_f1': 0.833, 'f1/a': 0.667, 'f1/b': 1.0}
+    {'exact_match': 0.5, 'micro_f1': 0.8, 'macro_f1': 0.833, 'auroc': 1.0, 'f1/a': 0.667, 'f1/b': 1.0}
     """
     chosen, count = (scores > 0).int(), len(names)
     each = multilabel_f1_score(chosen, target.int(), count, average="none").tolist()
@@ -72,6 +73,7 @@ def label_metrics(scores: Tensor, target: Tensor, names: Sequence[str]) -> dict[
         "exact_match": float(multilabel_exact_match(chosen, target.int(), count)),
         "micro_f1": float(multilabel_f1_score(chosen, target.int(), count, average="micro")),
         "macro_f1": math.fsum(each) / count,
+        "auroc": _area(scores.double().sigmoid(), target),
         **{f"f1/{name}": value for name, value in zip(names, each, strict=True)},
     }
 
@@ -160,7 +162,10 @@ def _matthews(chosen: Tensor, target: Tensor, count: int) -> float:
 
 
 def _area(shares: Tensor, target: Tensor) -> float:
-    """The area for each class against the rest, and the mean over the classes that are there; NaN where only one is."""
-    there = [number for number in range(shares.shape[1]) if 0 < int((target == number).sum()) < len(target)]
-    areas = [float(binary_auroc(shares[:, number], (target == number).int())) for number in there]
+    """The mean of the areas of (N, C) shares for classes or labels, (N, C) 1 where an example has one.
+
+    Left out is what all examples have, or none; NaN where nothing else is.
+    """
+    there = [number for number, has in enumerate(target.unbind(dim=1)) if 0 < int(has.sum()) < len(has)]
+    areas = [float(binary_auroc(shares[:, number], target[:, number].int())) for number in there]
     return math.fsum(areas) / len(areas) if areas else math.nan

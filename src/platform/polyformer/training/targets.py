@@ -99,10 +99,9 @@ class OneClass(_Named):
     }
 
     def losses(self, outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        log_probabilities = outputs.log_softmax(dim=-1)  # (B, K)
-        likelihood = -log_probabilities.gather(1, target.unsqueeze(1)).squeeze(1)  # (B,)
-        smoothed = (1.0 - self.smoothing) * likelihood - self.smoothing * log_probabilities.mean(dim=-1)
-        return smoothed * outputs.new_tensor(self.weights)[target], likelihood
+        weights = outputs.new_tensor(self.weights)  # of what is given away each class has its share times its own weight
+        trained = F.cross_entropy(outputs, target, weights, reduction="none", label_smoothing=self.smoothing)
+        return trained, F.cross_entropy(outputs, target, reduction="none")
 
     def right(self, outputs: Tensor, target: Tensor) -> Tensor:
         return outputs.argmax(dim=-1) == target
@@ -139,7 +138,10 @@ class ManyLabels(_Named):
     """
 
     monitor = ("val/micro_f1", "max")
-    signatures: ClassVar[dict[str, str]] = {"macro_f1": "mean over labels"}
+    signatures: ClassVar[dict[str, str]] = {
+        "macro_f1": "mean over labels",
+        "auroc": "mean over the labels that some examples have and others have not",
+    }
 
     def losses(self, outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         smoothed = target * (1.0 - self.smoothing) + 0.5 * self.smoothing  # (B, K)
