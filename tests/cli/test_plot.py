@@ -1,5 +1,6 @@
 """`platform plot` from the command line."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from polyformer.cli import main
 from polyformer.cli.pictures import model_pictures
+from polyformer.experiments.plots import fonts_for
 from polyformer.training import load_task
 
 from .small import SMALL, fit
@@ -43,6 +45,19 @@ def test_pictures_of_a_config_and_of_all_there_is(tmp_path: Path, monkeypatch: p
     assert main(["plot", "positions", "--length", "8", "--debug"]) == 0
     assert (tmp_path / "masks.svg").read_text().count("Convolution") == 2  # an encoder and a decoder of one layer
     assert (tmp_path / "positions.png").read_bytes().startswith(STARTS["png"])
+
+
+@pytest.mark.skipif(fonts_for(["\u56db\u5341\u4e8c"])[1] != "", reason="no font here has Chinese characters")
+def test_attention_to_chinese_is_written_with_chinese_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(figure: Any, output: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Glyph")  # of characters that are drawn as boxes
+            figure.savefig(output)
+
+    monkeypatch.setattr("polyformer.cli.plot.save_figure", draw)
+    assert fit(tmp_path, "--trainer.max_steps", "1", "--data.language", "chinese") == 0
+    words = ["--text", "forty-two", "--target", "\u56db\u5341\u4e8c", "--output", str(tmp_path / "drawn.png")]
+    assert main(["plot", "attention", "--ckpt_path", str(tmp_path / "run"), *words, "--debug"]) == 0
 
 
 def test_what_a_tracked_run_shows_of_its_model(run: Path) -> None:
