@@ -4,10 +4,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from polyformer.data import BatchSettings, MaskedTextData, MixedData, PartBatch, TextTokenizerSettings
+from polyformer.data import BatchSettings, MaskedTextData, MixedData, PartBatch, TextTokenizerSettings, TokenBatches
 from polyformer.data.mixed_plan import MixedPlan
 
 WORDS = {"left": 60, "right": 300, "other": 90}
@@ -78,6 +79,38 @@ def test_ranks_share_a_part_that_mixes(tmp_path: Path) -> None:
 # ---- shares
 
 
+def parts_of(plan: MixedPlan, epoch: int) -> list[int]:
+    return [int(batch[0] // 2**36) % len(plan.plans) for batch in plan.plan(epoch)]
+
+
+@pytest.mark.parametrize(("shares", "wanted"), [([8.0, 2.0], [8, 2]), ([1.0, 1.0], [5, 5]), ([1.0, 9.0], [1, 9])])
+@pytest.mark.parametrize("together", [1, 2])
+def test_shares(shares: list[float], wanted: list[int], together: int) -> None:
+    plans = [TokenBatches(np.full(count, 10), tokens=20) for count in (16, 4)]
+    plan = MixedPlan(plans, shares, seed=3, together=together, names=["a", "b"])
+    for epoch in range(3):
+        numbers = parts_of(plan, epoch)
+        assert len(numbers) == len(plan)
+        assert all(abs(Counter(numbers)[part] - count) <= together for part, count in enumerate(wanted))
+        assert all(len(set(numbers[begin : begin + together])) == 1 for begin in range(0, len(numbers), together))
+
+
+def test_every_example_comes_once_in_each_of_its_epochs() -> None:
+    """Over five epochs of the mixture the small part has been gone through often, the large one not yet twice."""
+    plans = [TokenBatches(np.full(count, 10), tokens=20, seed=1) for count in (40, 6)]
+    plan = MixedPlan(plans, [1.0, 1.0], seed=1, together=1, names=["a", "b"])
+    seen: dict[tuple[int, int], list[int]] = {}
+    for epoch in range(5):
+        for batch in plan.plan(epoch):
+            its_epoch, part = divmod(int(batch[0] // 2**36), 2)
+            seen.setdefault((part, its_epoch), []).extend(int(number % 2**36) for number in batch)
+    for (part, its_epoch), examples in seen.items():
+        assert len(set(examples)) == len(examples)
+        whole = (part, its_epoch + 1) in seen
+        assert not whole or sorted(examples) == list(range((40, 6)[part]))
+    assert max(epoch for part, epoch in seen if part == 1) > 10
+
+
 def steps_of(data: MixedData) -> list[int]:
     """How many batches an epoch has of left, right and other."""
     plan = data.training_plan(1)
@@ -123,3 +156,9 @@ def test_a_part_that_asks_for_another_tokenizer_is_named(tmp_path: Path) -> None
     parts["two"] = MaskedTextData(str(tmp_path / "other.txt"), tokenizer=TextTokenizerSettings(kind="character"))
     with pytest.raises(ValueError, match=r"`data\.parts\.two\.tokenizer\.kind` is character, but text is read by"):
         MixedData(parts).train_dataloader()
+
+
+def test_other_parts_read_by_the_tokenizer_of_the_first(tmp_path: Path) -> None:
+    data = mixed(tmp_path)
+    fingerprints = {part.assets.tokenizers["text"].fingerprint for part in data.parts.values() if data.assets}
+    assert fingerprints == {data.assets.tokenizers["text"].fingerprint}

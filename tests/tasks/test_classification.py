@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from polyformer.cli import main
 from polyformer.data import batch_texts
 from polyformer.training import load_task
 
-from ..cli.small import results_of
+from ..cli.small import examples_of, results_of
 from ..cli.test_use import say
 
 SMALL = """
@@ -202,6 +203,7 @@ def test_several_labels(folder: Path, monkeypatch: Any, capsys: Any) -> None:
     run = fit(write(folder / "several", rows), "run", *words, "--trainer.val_check_interval", "60")
     figures = results_of(run)["metrics"]
     assert figures["test/exact_match"] > 0.9 and figures["test/micro_f1"] > 0.95 and figures["test/macro_f1"] > 0.95
+    assert figures["test/auroc"] > 0.95 and "have not" in results_of(run)["signatures"]["auroc"]
     lines, _ = use("predict", run, ["a fine and grey film", "awful", "the film"], monkeypatch, capsys)
     assert lines == ["good;plain", "bad", ""]
     lines, _ = use("score", run, ["awful"], monkeypatch, capsys, "--json")
@@ -223,6 +225,26 @@ def test_numbers(folder: Path, monkeypatch: Any, capsys: Any) -> None:
     say(monkeypatch, "a\n")
     assert main(["score", "--ckpt_path", str(run)]) == 1
     assert "a number has no probability" in capsys.readouterr().err
+
+
+def test_pairs_with_a_number(folder: Path, monkeypatch: Any, capsys: Any) -> None:
+    """How many words of a kind two texts have together, as similarities are told by a number from 0 to 5."""
+
+    def rows(chance: random.Random) -> tuple[str, str, str]:
+        first, second = chance.randint(0, 2), chance.randint(0, 2)
+        return sentence(chance, *["fine"] * first), sentence(chance, *["fine"] * second), f"{(first + second) * 1.25}"
+
+    (folder / "similar").mkdir()
+    words = ["--data.text", "one", "--data.second", "two", "--data.target.kind", "number", "--model.segments", "2"]
+    words += ["--data.limits.max_length", "32", "--trainer.max_steps", "120", "--trainer.val_check_interval", "60"]
+    run = fit(write(folder / "similar", rows, "one\ttwo\tlabel"), "run", *words)
+    figures, rows_told = results_of(run)["metrics"], examples_of(run)
+    assert figures["test/pearson"] > 0.9 and figures["test/spearman"] > 0.85 and figures["test/rmse"] < 0.8
+    told, true = ([float(row[side]) for row in rows_told] for side in ("output", "reference"))
+    assert np.corrcoef(told, true)[0, 1] == pytest.approx(figures["test/pearson"], abs=1e-4)
+    assert all("\t" in row["input"] and "correct" not in row for row in rows_told)
+    lines, _ = use("predict", run, ["the film\twas long", "fine fine film\ta fine fine train"], monkeypatch, capsys)
+    assert float(lines[0]) < 1.5 < 3.5 < float(lines[1])
 
 
 # ---- what is refused

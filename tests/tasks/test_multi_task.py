@@ -2,17 +2,14 @@
 
 import json
 import random
-from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from polyformer.cli import main
-from polyformer.data import BatchSettings, LabelledData, MixedData, TokenBatches
-from polyformer.data.mixed_plan import MixedPlan
 from polyformer.experiments.comparison import compare_runs
 from polyformer.experiments.runs import Run
 from polyformer.training import load_task, read_checkpoint
@@ -156,6 +153,54 @@ def test_a_head_rests_while_another_is_trained(folder: Path) -> None:
     assert len(moved) == 1
 
 
+def test_a_weight_scales_the_loss_of_a_part(folder: Path, run: Path) -> None:
+    """What is reported of the part stays as it is; the loss of all is the weighted mean."""
+    tasks = [load_task(run / "checkpoints" / "best.ckpt", words)[0] for words in ([], ["--task.weights", "{mood: 3.0}"])]
+    data = load_task(run / "checkpoints" / "best.ckpt")[1].data
+    for batch in islice(data.train_dataloader(), 6):
+        with torch.no_grad():
+            plain, weighted = (task.loss(batch) for task in tasks)
+        factor = 3.0 if batch.part == "mood" else 1.0
+        assert float(weighted.total) == pytest.approx(factor * float(plain.total)) and weighted.count == plain.count
+        assert all(float(weighted.sums[name]) == pytest.approx(float(value)) for name, value in plain.sums.items())
+    sums = {"mood/loss": 4.0, "mood/count": 2.0, "mood/correct": 1.0, "count/loss": 3.0, "count/count": 3.0}
+    assert tasks[0].trained(sums)["loss"] == 1.5 and tasks[1].trained(sums)["loss"] == (3.0 * 2.0 + 1.0) / 4.0
+
+
+TAGGED = """
+      names:
+        class_path: TaggingData
+        init_args:
+          train: FOLDER/names.txt
+          validation: FOLDER/names.txt
+          test: FOLDER/names.txt
+          max_length: 12
+          tokenizer: {kind: word, min_frequency: 1}
+          batches: {tokens: 256, evaluation_tokens: 300}
+"""
+
+
+def test_tagging_is_a_part(folder: Path, monkeypatch: Any, capsys: Any) -> None:
+    """Its sentences are read by the tokenizer of the other part; answers and examples come with the part's name."""
+    chance, lines = random.Random(3), list[str]()
+    for _ in range(80):
+        lines += [*(f"{word} O" for word in sentence(chance).split()), "grey B-COLOUR", "fine I-COLOUR", ""]
+    (folder / "names.txt").write_text("\n".join(lines))
+    text = (folder / "both.yaml").read_text().replace("count: Classification", "names: Tagging")
+    parts = text[: text.index("      count:")] + TAGGED.replace("FOLDER", str(folder)).removeprefix("\n")
+    (folder / "tagged.yaml").write_text(parts + text[text.index("training:") :])
+    run = folder / "tagged"
+    assert main(["fit", "--config", str(folder / "tagged.yaml"), "--run", str(run), "--debug"]) == 0
+    figures, told = results_of(run)["metrics"], examples_of(run)
+    assert figures["test/names/f1"] > 0.9 and figures["test/mood/accuracy"] > 0.9
+    right = [line["correct"] for line in told if line["part"] == "names"]
+    assert len(right) == 80 and sum(right) > 60
+    lines, _ = use("predict", run, ["the film", "we saw a grey fine"], monkeypatch, capsys, "--task.use", "names")
+    assert lines == ["O O", "O O O B-COLOUR I-COLOUR"]
+    (line,), _ = use("predict", run, ["a long film"], monkeypatch, capsys)
+    assert line.startswith("mood: ") and line.endswith("\tnames: O O O")
+
+
 def test_two_ranks_train_as_one(folder: Path) -> None:
     """Heads that rest give no gradient on any rank, and no rank waits for one."""
     text = (folder / "both.yaml").read_text().replace("{class_path: FusedAdamW, init_args: {lr: 0.01, weight_decay: 0.1}}", SGD)
@@ -189,39 +234,7 @@ def test_a_checkpoint_cannot_have_a_module_imported(run: Path, tmp_path: Path, c
     assert "refused, since its `task.tasks` are not classes with their options" in capsys.readouterr().err
 
 
-# ---- the mixture
-
-
-def parts_of(plan: MixedPlan, epoch: int) -> list[int]:
-    return [int(batch[0] // 2**36) % len(plan.plans) for batch in plan.plan(epoch)]
-
-
-@pytest.mark.parametrize(("shares", "wanted"), [([8.0, 2.0], [8, 2]), ([1.0, 1.0], [5, 5]), ([1.0, 9.0], [1, 9])])
-@pytest.mark.parametrize("together", [1, 2])
-def test_shares(shares: list[float], wanted: list[int], together: int) -> None:
-    plans = [TokenBatches(np.full(count, 10), tokens=20) for count in (16, 4)]
-    plan = MixedPlan(plans, shares, seed=3, together=together, names=["a", "b"])
-    for epoch in range(3):
-        numbers = parts_of(plan, epoch)
-        assert len(numbers) == len(plan)
-        assert all(abs(Counter(numbers)[part] - count) <= together for part, count in enumerate(wanted))
-        assert all(len(set(numbers[begin : begin + together])) == 1 for begin in range(0, len(numbers), together))
-
-
-def test_every_example_comes_once_in_each_of_its_epochs() -> None:
-    """Over five epochs of the mixture the small part has been gone through often, the large one not yet twice."""
-    plans = [TokenBatches(np.full(count, 10), tokens=20, seed=1) for count in (40, 6)]
-    plan = MixedPlan(plans, [1.0, 1.0], seed=1, together=1, names=["a", "b"])
-    seen: dict[tuple[int, int], list[int]] = {}
-    for epoch in range(5):
-        for batch in plan.plan(epoch):
-            its_epoch, part = divmod(int(batch[0] // 2**36), 2)
-            seen.setdefault((part, its_epoch), []).extend(int(number % 2**36) for number in batch)
-    for (part, its_epoch), examples in seen.items():
-        assert len(set(examples)) == len(examples)
-        whole = (part, its_epoch + 1) in seen
-        assert not whole or sorted(examples) == list(range((40, 6)[part]))
-    assert max(epoch for part, epoch in seen if part == 1) > 10
+# ---- what is refused
 
 
 @pytest.mark.parametrize(
@@ -243,10 +256,3 @@ def test_every_example_comes_once_in_each_of_its_epochs() -> None:
 def test_mistakes_are_named(folder: Path, words: list[str], message: str, capsys: Any) -> None:
     assert main(["fit", "--config", str(folder / "both.yaml"), "--run", str(folder / "refused"), *words]) == 1
     assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_other_parts_read_by_the_tokenizer_of_the_first(folder: Path) -> None:
-    paths = {name: str(folder / name / "train.tsv") for name in ("mood", "count")}
-    data = MixedData({name: LabelledData(path, batches=BatchSettings(100)) for name, path in paths.items()})
-    fingerprints = {part.assets.tokenizers["text"].fingerprint for part in data.parts.values() if data.assets}
-    assert fingerprints == {data.assets.tokenizers["text"].fingerprint}
