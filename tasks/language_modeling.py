@@ -3,7 +3,6 @@
 Letters: B batch, L tokens, D model, V vocabulary.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -17,8 +16,9 @@ from polyformer.decoding import Sampling, Speculation, Symbols, Written, generat
 from polyformer.models import DecoderOnly, DecoderOnlyOptions, Placement
 from polyformer.nn import Mixer, check_takes_back
 from polyformer.text import BOS, EOS, PAD, UNK, Assets
-from polyformer.training import Answer, Loss, Task, find_checkpoint, load_task, perplexity, sequence_loss
+from polyformer.training import Answer, Loss, Task, find_checkpoint, load_task, sequence_loss
 from polyformer.training.documents import WindowLosses, describe_documents, document_rows, window_losses
+from polyformer.training.metrics import goodness_of_fit
 
 __all__ = ["LanguageModeling"]
 
@@ -291,17 +291,3 @@ class LanguageModeling(Task):
         """The text that tokens add to what stands before, whose last token tells whether a space stands between."""
         before = prompt[-1:]
         return self.tokenizer.decode([*before, *tokens])[len(self.tokenizer.decode(before)) :]
-
-
-def goodness_of_fit(nats: float, tokens: float, words: float, size: float) -> dict[str, float]:
-    """What papers report of a language model, from the nats it needs for a text of so many tokens, words and bytes.
-
-    >>> {name: round(value, 3) for name, value in goodness_of_fit(math.log(4) * 6, 6, 3, 12).items()}
-    {'loss': 1.386, 'perplexity': 4.0, 'word_perplexity': 16.0, 'bits_per_byte': 1.0}
-    """
-    return {
-        "loss": nats / tokens,
-        "perplexity": perplexity(nats / tokens),
-        "word_perplexity": perplexity(nats / words),
-        "bits_per_byte": nats / math.log(2) / size,
-    }

@@ -21,7 +21,9 @@ from torchmetrics.functional.classification import (
 from torchmetrics.functional.regression import pearson_corrcoef, spearman_corrcoef
 from torchmetrics.functional.text import squad
 
-__all__ = ["answer_metrics", "class_metrics", "confusion_lines", "find_spans", "label_metrics", "number_metrics"]
+from polyformer.training.losses import perplexity
+
+__all__ = ["answer_metrics", "class_metrics", "confusion_lines", "find_spans", "goodness_of_fit", "label_metrics", "number_metrics"]
 
 WIDEST_TABLE = 12  # classes
 SHOWN_CONFUSIONS = 10
@@ -169,3 +171,17 @@ def _area(shares: Tensor, target: Tensor) -> float:
     there = [number for number, has in enumerate(target.unbind(dim=1)) if 0 < int(has.sum()) < len(has)]
     areas = [float(binary_auroc(shares[:, number], target[:, number].int())) for number in there]
     return math.fsum(areas) / len(areas) if areas else math.nan
+
+
+def goodness_of_fit(nats: float, tokens: float, words: float, size: float) -> dict[str, float]:
+    """What papers report of a language model, from the nats it needs for a text of so many tokens, words and bytes.
+
+    >>> {name: round(value, 3) for name, value in goodness_of_fit(math.log(4) * 6, 6, 3, 12).items()}
+    {'loss': 1.386, 'perplexity': 4.0, 'word_perplexity': 16.0, 'bits_per_byte': 1.0}
+    """
+    return {
+        "loss": nats / tokens,
+        "perplexity": perplexity(nats / tokens),
+        "word_perplexity": perplexity(nats / words),
+        "bits_per_byte": nats / math.log(2) / size,
+    }
