@@ -23,7 +23,15 @@ from torchmetrics.functional.text import squad
 
 from polyformer.training.losses import perplexity
 
-__all__ = ["answer_metrics", "class_metrics", "confusion_lines", "find_spans", "goodness_of_fit", "label_metrics", "number_metrics"]
+__all__ = [
+    "answer_metrics",
+    "class_metrics",
+    "confusion_lines",
+    "find_spans",
+    "goodness_of_fit",
+    "label_metrics",
+    "number_metrics",
+]
 
 WIDEST_TABLE = 12  # classes
 SHOWN_CONFUSIONS = 10
