@@ -14,7 +14,7 @@ import polyformer.nn.attention as attention
 import polyformer.nn.mixers.sliding_window as sliding_window
 import polyformer.tasks.translation as translation
 from polyformer.check import Subject
-from polyformer.data import TokenBatches
+from polyformer.data import BatchLoader, TokenBatches
 from polyformer.models import StackState
 from polyformer.nn import KeyValues, Learned, Mask, Relative, Residual, SlidingWindow, Where, attend
 from polyformer.tasks.classification import Classification
@@ -193,6 +193,10 @@ PLANTED: list[tuple[str, str, Plant, str]] = [
     ("a rank that has less to do", "Translation",
      after(TokenBatches, "split", lambda part, plan, batch, rank, world: part[:rank + world == 2 or None]
            if plan.shuffle else part), "ranks"),
+    ("a batch that is left out when a training goes on", "Classification",
+     after(BatchLoader, "state_dict", lambda state, *_: state | {"batch": state["batch"] + 1}), "rest"),
+    ("dropout that does not follow from the step", "Translation",
+     lambda patch: patch.setattr(Task, "on_train_batch_start", lambda *_: None), "resumed"),
     ("a text without its double spaces", "Translation",
      after(Tokenizer, "decode", lambda text, *_: " ".join(text.split())), "odd_texts"),
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from polyformer.check.subject import Subject
 from polyformer.data import DataModule, ExampleData, TextData
 from polyformer.text import UNK, Tokenizer
 
-__all__ = ["epoch", "measured_once", "odd_texts", "ranks", "readable", "round_trip", "splits"]
+__all__ = ["epoch", "measured_once", "odd_texts", "ranks", "readable", "rest", "round_trip", "splits"]
 
 TEXTS, LONGEST = 200, 400
 """How many examples of each part have their texts cut into tokens and put together again, and how many characters of them."""
@@ -76,10 +76,30 @@ def _over_ranks(data: DataModule, world: int) -> Result:
 
 
 def _served(data: DataModule, rank: int, world: int) -> list[list[int]]:
-    """The places of the examples in each training batch of a rank, in the first epoch; the examples are not read."""
+    """The places of the examples in each training batch of a rank, in the first epoch."""
+    return list(_loader(data, rank, world))
+
+
+def _loader(data: DataModule, rank: int, world: int) -> Any:
+    """What serves the places of training examples, which are not read."""
     loader: Any = data.training_loader(rank, world)
     loader.rows, loader.prepare, loader.workers = _Nothing(), lambda rows, epoch: rows["index"], 0
-    return list(loader)
+    return loader
+
+
+def rest(subject: Subject) -> Result:
+    """An epoch that is gone on with has the rest of it."""
+    problems, told = [], []
+    for name, part in parts_of(subject.data).items():
+        _, unit = _expected(part)
+        whole, begun, again = (_loader(part, 0, 1) for _ in range(3))
+        served = list(whole)
+        first = list(islice(begun, len(served) // 2))
+        again.load_state_dict(begun.state_dict())
+        rest = list(again)
+        problems += [f"{name} other {unit}s are served".strip()] if first + rest != served else []
+        told.append(f"the last {several(len(rest), 'step')} of {len(served):,}")
+    return counted(problems, "; ".join(told))
 
 
 class _Nothing:

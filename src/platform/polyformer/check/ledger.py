@@ -35,6 +35,7 @@ LAWS: tuple[Law, ...] = (
     data.splits,
     data.epoch,
     data.ranks,
+    data.rest,
     data.measured_once,
     data.round_trip,
     data.odd_texts,
@@ -46,6 +47,7 @@ LAWS: tuple[Law, ...] = (
     loss.metrics,
     storage.saved,
     storage.tied,
+    storage.resumed,
 )
 """A law is a function of a subject; its name is the law's, and its docstring says it."""
 
@@ -73,7 +75,9 @@ NEEDS: dict[Law, tuple[Law, ...]] = {
     loss.accumulation: (loss.padding, loss.gradients),
     loss.metrics: (data.splits, loss.padding, decoding.mates),
     storage.saved: (model.finite,),
+    storage.resumed: (storage.saved, storage.tied, loss.gradients),
     data.ranks: (data.epoch,),
+    data.rest: (data.epoch,),
     data.measured_once: (data.splits,),
 }
 """Laws that must hold for another one to tell anything: where one is broken, what follows from it is no further finding."""

@@ -1,16 +1,27 @@
 """Laws about saving and loading."""
 
+import copy
+import warnings
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from polyformer.check.kinds import probe_of
 from polyformer.check.law import NotApplicable, Result, counted, several
 from polyformer.check.subject import Subject
+from polyformer.training.fitting import make_trainer
+from polyformer.training.schedules import Constant
 from polyformer.training.task import Task
 
-__all__ = ["saved", "tied"]
+__all__ = ["resumed", "saved", "tied"]
 
 
 @torch.no_grad()
@@ -45,3 +56,47 @@ def _shared(module: nn.Module) -> list[tuple[str, ...]]:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names[id(parameter)].append(name)
     return [tuple(group) for group in names.values() if len(group) > 1]
+
+
+def resumed(subject: Subject) -> Result:
+    """A training that is gone on with is the same to the bit."""
+    if subject.device.type != "cpu":
+        raise NotApplicable(f"kernels of {subject.device.type} may add in any order")
+    pool = subject.pools[0]
+    first, then = pool.batch(pool.few), pool.batch(pool.alike)
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "begun.ckpt"
+        whole = _trained(subject, [first, then], [_Saving(place)])
+        again = _trained(subject, [then, then], [], place)  # the first of two batches has been, whichever is served first
+    gaps = [float((again[name].double() - value.double()).abs().max()) for name, value in whole.items() if value.numel()]
+    same = all(torch.equal(again[name], value) for name, value in whole.items())
+    return Result("pass" if same else "fail", "2 steps, and the second of them after loading", max(gaps), 0.0)
+
+
+class _Saving(Callback):
+    """Saves a training after its first step.
+
+    Args:
+        place: Where.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if trainer.global_step == 1:
+            trainer.save_checkpoint(self.place)
+
+
+def _trained(
+    subject: Subject, batches: Sequence[Any], callbacks: list[_Saving], place: Path | None = None
+) -> dict[str, Tensor]:
+    """The weights after two steps with the task's own optimizer and dropout, or after those that a place leaves of them."""
+    task = copy.deepcopy(subject.task).train()
+    task.recipe = replace(task.recipe, schedule=Constant)
+    trainer = make_trainer(None, max_steps=2, accelerator="cpu", devices=1, callbacks=callbacks)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that nothing is validated
+        loader: Any = DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+        trainer.fit(task, loader, ckpt_path=place, weights_only=True)
+    return task.state_dict()
