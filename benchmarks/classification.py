@@ -2,10 +2,12 @@
 
     pip install . transformers
     python benchmarks/classification.py --precision float32 bf16
+    python benchmarks/classification.py --precision float32 bf16 --device cuda --steps 60 --warm-up 20
 
 Every contender builds the same small network (see `classification_work.py`), gets the very same batches of texts of like
 length, and has its turn in every round, in a fresh process. Steps of warm-up are not timed; rates count real tokens, not
-padding. Who is not installed is said to be missing.
+padding. On a GPU the clock is read when it has done its work, and the memory is the most that tensors took there. Who is not
+installed is said to be missing.
 """
 
 import argparse
@@ -23,6 +25,7 @@ PACKAGES = ["torch", "transformers"]
 def main() -> None:
     parser = options(__doc__, CONTENDERS)
     parser.add_argument("--tokens", type=int, default=8192, help="tokens in a batch, about")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
     if arguments.turn:
         do_turn(json.loads(arguments.turn))
@@ -33,12 +36,13 @@ def main() -> None:
 def contests(arguments: argparse.Namespace) -> list[Contest]:
     """Every contest asked for."""
     found: list[Contest] = []
-    how = f"batches of about {arguments.tokens} tokens, {arguments.steps} a turn"
+    how = f"on {arguments.device}, batches of about {arguments.tokens} tokens, {arguments.steps} a turn"
+    common = {"tokens": arguments.tokens, "device": arguments.device}
     for precision in arguments.precision if "training" in arguments.work else []:
-        job = {"work": "training", "precision": precision, "tokens": arguments.tokens}
+        job = {"work": "training", "precision": precision, **common}
         found.append((f"Classification training, {precision}, {how}", job, "tokens"))
     if "evaluation" in arguments.work:
-        found.append((f"Classification evaluation, {how}", {"work": "evaluation", "tokens": arguments.tokens}, "tokens"))
+        found.append((f"Classification evaluation, {how}", {"work": "evaluation", **common}, "tokens"))
     return found
 
 
@@ -51,7 +55,8 @@ def do_turn(job: dict[str, Any]) -> None:
     torch.set_num_threads(job["threads"])
     torch.manual_seed(job["round"])
     warm_up, seed = job["warm_up"], 1 + job["round"]
-    batches = sorted_batches(warm_up, 0, job["tokens"], Sizes()) + sorted_batches(job["steps"], seed, job["tokens"], Sizes())
+    parts = [sorted_batches(count, at, job["tokens"], Sizes()) for count, at in ((warm_up, 0), (job["steps"], seed))]
+    batches = [batch.to(job["device"]) for part in parts for batch in part]
     try:
         if job["work"] == "training":
             answer_turn(train(job["contender"], batches, warm_up, job["precision"]))

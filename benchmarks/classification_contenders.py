@@ -114,12 +114,13 @@ CLASSIFIERS: dict[str, Callable[[Sizes], nn.Module]] = {
 
 def train(name: str, batches: list[Batch], warm_up: int, precision: str) -> dict[str, object]:
     """Trains on all batches, the first ``warm_up`` of them untimed: real tokens per second, first and last loss."""
-    classifier = CLASSIFIERS[name](Sizes()).train()
+    device = batches[0].tokens.device.type
+    classifier = CLASSIFIERS[name](Sizes()).to(device).train()
     optimizer = torch.optim.AdamW(classifier.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
 
     def step(batch: Batch) -> float:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext():
+        with torch.autocast(device, torch.bfloat16) if precision == "bf16" else nullcontext():
             logits = classifier(batch)
         loss = F.cross_entropy(logits.float(), batch.labels)
         loss.backward()
@@ -132,7 +133,7 @@ def train(name: str, batches: list[Batch], warm_up: int, precision: str) -> dict
 
 def evaluate(name: str, batches: list[Batch], warm_up: int) -> dict[str, object]:
     """Classifies all batches, the first ``warm_up`` of them untimed: real tokens per second."""
-    classifier = CLASSIFIERS[name](Sizes()).eval()
+    classifier = CLASSIFIERS[name](Sizes()).to(batches[0].tokens.device).eval()
 
     @torch.inference_mode()
     def step(batch: Batch) -> float:
@@ -143,9 +144,12 @@ def evaluate(name: str, batches: list[Batch], warm_up: int) -> dict[str, object]
 
 def _timed(classifier: nn.Module, step: Callable[[Batch], float], batches: list[Batch], warm_up: int) -> dict[str, object]:
     losses, seconds = [], []
+    is_cuda = batches[0].tokens.is_cuda
     for batch in batches:
         begin = time.perf_counter()
         losses.append(step(batch))
+        if is_cuda:
+            torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
     tokens = [batch.real_tokens for batch in batches]
     return {
@@ -155,4 +159,5 @@ def _timed(classifier: nn.Module, step: Callable[[Batch], float], batches: list[
         "last_loss": losses[-1],
         "seconds": seconds,
         "tokens": tokens,
+        **({"peak": torch.cuda.max_memory_allocated() / 2**20} if is_cuda else {}),
     }

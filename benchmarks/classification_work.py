@@ -51,6 +51,10 @@ class Batch:
     tokens: Tensor
     labels: Tensor
 
+    def to(self, device: str) -> "Batch":
+        """The batch on a device."""
+        return Batch(self.tokens.to(device), self.labels.to(device))
+
     @property
     def keep(self) -> Tensor | None:
         """(B, L) bool, True where a token is real; None when all are, so that no contender masks for nothing."""
