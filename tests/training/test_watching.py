@@ -192,7 +192,7 @@ def test_a_run_that_stopped_goes_on_without_the_step(
 
 
 @pytest.mark.parametrize("action", ["skip", "stop"])
-def test_ranks_skip_or_stop_together(data: SpelledNumbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+def test_ranks_act_together(data: SpelledNumbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
     """Only the second rank sees the fault. Would the first one make the step, its weights would be no numbers."""
     in_training(monkeypatch, rank=1)
     (tmp_path / "small.yaml").write_text(SMALL)

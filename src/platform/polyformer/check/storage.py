@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -66,37 +65,27 @@ def resumed(subject: Subject) -> Result:
     first, then = pool.batch(pool.few), pool.batch(pool.alike)
     with TemporaryDirectory() as folder:
         place = Path(folder) / "begun.ckpt"
-        whole = _trained(subject, [first, then], [_Saving(place)])
-        again = _trained(subject, [then, then], [], place)  # the first of two batches has been, whichever is served first
+        whole = _trained(subject, [first, then])[1]
+        _trained(subject, [first])[0].save_checkpoint(place)
+        again = _trained(subject, [then, then], place)[1]  # the first of two batches has been, whichever is served first
     gaps = [float((again[name].double() - value.double()).abs().max()) for name, value in whole.items() if value.numel()]
     same = all(torch.equal(again[name], value) for name, value in whole.items())
     return Result("pass" if same else "fail", "2 steps, and the second of them after loading", max(gaps), 0.0)
 
 
-class _Saving(Callback):
-    """Saves a training after its first step.
+def _trained(subject: Subject, batches: Sequence[Any], place: Path | None = None) -> tuple[Any, dict[str, Tensor]]:
+    """The trainer of Lightning's, and the weights, after a step for each batch with the task's own optimizer and dropout.
 
     Args:
-        place: Where.
+        subject: Whose task is trained, a copy of it.
+        batches: One for each step.
+        place: A checkpoint to go on from, whose steps are not made again.
     """
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        if trainer.global_step == 1:
-            trainer.save_checkpoint(self.place)
-
-
-def _trained(
-    subject: Subject, batches: Sequence[Any], callbacks: list[_Saving], place: Path | None = None
-) -> dict[str, Tensor]:
-    """The weights after two steps with the task's own optimizer and dropout, or after those that a place leaves of them."""
     task = copy.deepcopy(subject.task).train()
     task.recipe = replace(task.recipe, schedule=Constant)
-    trainer = make_trainer(None, max_steps=2, accelerator="cpu", devices=1, callbacks=callbacks)
+    trainer = make_trainer(None, max_steps=len(batches), accelerator="cpu", devices=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that nothing is validated
         loader: Any = DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
         trainer.fit(task, loader, ckpt_path=place, weights_only=True)
-    return task.state_dict()
+    return trainer, task.state_dict()
