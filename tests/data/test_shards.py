@@ -179,6 +179,21 @@ def test_what_stands_beside_a_damaged_line_is_left_out_too(tmp_path: Path) -> No
         list(read_examples(files, {"source": 0, "target": 1}, Reading("skip")))
 
 
+def test_readers_of_the_same_files_count_together() -> None:
+    """One has read a file further than the other, which goes on in it afterwards."""
+    readings = [Reading("skip"), Reading("skip")]
+    for reading, last in zip(readings, (5, 9), strict=True):
+        for number in range(3, last):
+            reading.line("both.jsonl", number, "broken")
+        reading.blank(f"{last}.jsonl", 7)
+    readings[1].file("9.jsonl", "broken")
+    readings[0].join(readings[1].met)
+    assert readings[0].unread == Unread(blank_lines=2, damaged_lines=6, damaged_files=1)
+    for number in range(5, 11):
+        readings[0].line("both.jsonl", number, "broken")
+    assert readings[0].unread.damaged_lines == 8
+
+
 def test_a_file_that_the_system_does_not_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> Any:
         raise PermissionError(13, "Permission denied")

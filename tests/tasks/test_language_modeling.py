@@ -17,6 +17,7 @@ from polyformer.training import load_task
 
 from ..cli.small import metrics_of, results_of
 from ..cli.test_use import say
+from ..ranks import run_on_ranks
 
 SMALL = """
 task: {class_path: LanguageModeling, init_args: {sampling: {max_tokens: 12}}}
@@ -252,3 +253,24 @@ def test_a_stop_text_may_begin_with_the_space_after_the_prompt(run: Path) -> Non
     assert isinstance(task, LanguageModeling)
     space = task.tokenizer.encode("the cat")[-1]
     assert task._is_stopped([[3, space]], 0, [space])
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_a_stream_could_not_read_is_in_the_results(tmp_path: Path, ranks: int) -> None:
+    """Over all ranks, each line once; of three files one is read by both ranks, and all are read several times."""
+    train, _ = files(tmp_path)
+    lines = train.read_bytes().splitlines(keepends=True)
+    (tmp_path / "shards").mkdir()
+    for part in range(3):
+        damaged = [b"\xff" + line if at % 9 == 0 else line for at, line in enumerate(lines[60 * part : 60 * part + 54])]
+        (tmp_path / "shards" / f"{part}.txt").write_bytes(b"".join(damaged))
+    words = ["fit", "--config", str(config(tmp_path)), "--run", str(tmp_path / "run"), "--data", "TextStream", "--debug"]
+    words += ["--data.train", str(tmp_path / "shards"), "--data.damaged", "skip", "--data.shuffle_windows", "16"]
+    words += ["--trainer.max_steps", "80", "--trainer.val_check_interval", "80"]
+    if ranks == 1:
+        assert main(words) == 0
+    else:
+        run_on_ranks(words, tmp_path, ranks)
+    told = results_of(tmp_path / "run")["data"]["train"]
+    assert told.startswith("3 files of ") and told.endswith("; not read: 18 damaged lines")
+    assert f"train data: {told}" in (tmp_path / "run" / "log.txt").read_text()
