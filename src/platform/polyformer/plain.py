@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["appended", "to_json", "whole_file", "write_json_lines"]
+__all__ = ["appended", "to_json", "whole_file", "whole_lines", "write_json_lines"]
 
 
 def to_json(content: Any, indent: int | None = None) -> str:
@@ -68,6 +68,13 @@ def whole_file(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def whole_lines(path: Path) -> str:
+    """A file's lines without the last one where that has no end, because the disk was full or the power failed."""
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    return text[: text.rfind("\n") + 1]
 
 
 def _finite(value: Any) -> Any:

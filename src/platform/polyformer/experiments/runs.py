@@ -2,10 +2,13 @@
 
 import csv
 import gzip
+import io
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from glob import glob
@@ -16,6 +19,7 @@ import yaml
 
 from polyformer.better import better_side
 from polyformer.experiments.settings import flat
+from polyformer.plain import whole_lines
 
 __all__ = ["EXAMPLES", "PRUNED", "Run", "find_runs", "side_of"]
 
@@ -23,6 +27,8 @@ EXAMPLES = "test.jsonl.gz"
 """What a test leaves of each example: one line of JSON, in the order of the examples."""
 PRUNED = "pruned.json"
 """Why a search ended a training early."""
+RESULTS = {"metrics", "data", "fingerprints", "signatures"}
+"""What in `results.json` has keys of its own."""
 LATE = 0.1
 """Share of a training that its last figures are means over."""
 
@@ -48,19 +54,21 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Its settings by dotted keys."""
-        try:
-            return flat(yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8")))
-        except (yaml.YAMLError, AttributeError) as error:
-            raise ValueError(f"{self.path / 'config.yaml'}: not readable as settings: {error}") from None
+        file = self.path / "config.yaml"
+        with _readable(file, "not readable as settings", "leave this run out"):
+            return flat(_mapping(yaml.safe_load(file.read_text(encoding="utf-8"))))
 
     @cached_property
     def results(self) -> dict[str, Any]:
         """What `results.json` holds; nothing where the run has not finished."""
         file = self.path / "results.json"
-        try:
-            content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{file}: not readable as JSON: {error}") from None
+        if not file.exists():
+            return {}
+        advice = f"leave this run out, or remove the file and go on with the run: platform fit --run {self.path} --resume"
+        with _readable(file, "not readable as JSON", advice):
+            content = _mapping(json.loads(file.read_text(encoding="utf-8")))
+            for name in RESULTS & content.keys():
+                _mapping(content[name], f"`{name}`")
         return content
 
     @property
@@ -87,18 +95,20 @@ class Run:
     def command(self) -> str:
         """The command that trained it, where it is in the folder of a sweep; otherwise nothing."""
         file = self.path.parent / "sweep.yaml"
-        cells = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
+        with _readable(file, "not readable as YAML", "remove it; nothing but the commands of the runs is taken from it here"):
+            cells = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
         cell = cells.get(self.name) if isinstance(cells, dict) else None
         return f"platform fit {cell['words']}" if isinstance(cell, dict) and "words" in cell else ""
 
     @cached_property
     def history(self) -> list[dict[str, float]]:
-        """The rows of `metrics.csv`, each with the metrics it has."""
+        """The rows of `metrics.csv`, each with the metrics it has; a last line without an end is left out."""
         file = self.path / "metrics.csv"
         if not file.exists():
             return []
-        with file.open(newline="", encoding="utf-8") as lines:
-            return [{name: float(value) for name, value in row.items() if value and name} for row in csv.DictReader(lines)]
+        with _readable(file, "not readable as rows of numbers", "remove that line, or leave this run out"):
+            reader = csv.DictReader(io.StringIO(whole_lines(file), newline=""))
+            return [_numbers(row, reader.line_num) for row in reader]
 
     def curve(self, metric: str, against: str = "step") -> list[tuple[float, float]]:
         """A metric over the training, as pairs.
@@ -127,8 +137,9 @@ class Run:
         file = self.path / EXAMPLES
         if not file.exists():
             return []
-        with gzip.open(file, "rt", encoding="utf-8") as lines:
-            return [json.loads(line) for line in lines]
+        advice = f"write it anew: {self.anew}"
+        with _readable(file, "not readable as lines of JSON", advice), gzip.open(file, "rt", encoding="utf-8") as lines:
+            return [_mapping(json.loads(line), "each line") for line in lines]
 
     @property
     def anew(self) -> str:
@@ -196,6 +207,47 @@ def late_mean(rows: Sequence[dict[str, float]], name: str) -> float:
         if row["step"] > (1.0 - LATE) * rows[-1]["step"]
     ]
     return sum(value * size for value, size in late) / sum(size for _, size in late)
+
+
+@contextmanager
+def _readable(file: Path, fault: str, advice: str) -> Iterator[None]:
+    """Within it a file is read; where that fails, one line names it, and says what to do.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    try:
+        yield
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
+        raise ValueError(f"{file}: {fault}: {getattr(error, 'problem', None) or 'no YAML'}{line}; {advice}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: {fault}: byte {error.start} is not UTF-8; {advice}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise ValueError(f"{file}: {fault}: it is cut off, or damaged otherwise; {advice}") from None
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{file}: {fault}: {error}; {advice}") from None
+
+
+def _mapping(content: Any, what: str = "it") -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ValueError(f"{what} must be keys and values, but there is {json.dumps(content, default=str)[:40]}")
+    return content
+
+
+def _numbers(row: dict[str, Any], line: int) -> dict[str, float]:
+    """The numbers of a row, without the columns that it does not fill."""
+    found = {}
+    for name, value in row.items():
+        if value and name:
+            try:
+                found[name] = float(value)
+            except ValueError:
+                raise ValueError(f"line {line} has {value!r} for `{name}`") from None
+    if "step" not in found:
+        raise ValueError(f"line {line} has no `step`")
+    return found
 
 
 def _run_folders(path: Path) -> list[Path]:
