@@ -2,6 +2,7 @@
 
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -154,7 +155,7 @@ def _chunks(lines: IO[bytes], at_once: int = AT_ONCE) -> Iterator[list[str]]:
         ValueError: For bytes that are no UTF-8, naming the line.
     """
     number, size = 0, 1 if lines.isatty() else at_once
-    while raw := list(islice(lines, size)):
+    while raw := _some_of(lines, size):
         chunk = []
         for line in raw:
             number += 1
@@ -164,3 +165,11 @@ def _chunks(lines: IO[bytes], at_once: int = AT_ONCE) -> Iterator[list[str]]:
             except UnicodeDecodeError as error:
                 raise ValueError(f"line {number}: not UTF-8 at byte {error.start + 1}") from None
         yield chunk
+
+
+def _some_of(lines: IO[bytes], count: int) -> list[bytes]:
+    """The next lines. Raises ValueError where a compressed file is none, or ends too early."""
+    try:
+        return list(islice(lines, count))
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"--input {getattr(lines, 'name', '')}: this file cannot be read: {error}") from None

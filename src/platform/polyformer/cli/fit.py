@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,28 +48,41 @@ def fit(words: list[str]) -> int:
         raise UsageError("--trainer.fast_dev_run tries a config out and keeps nothing: leave --resume out")
     if first and not resume:
         run.create()
+    with run.held() if first else nullcontext():
+        results = _train(run, parser, settings, words, resume)
+    if first and settings.trainer.fast_dev_run:
+        run.discard()
+        log.info("%s; everything has been tried once, and nothing was kept", describe(results["metrics"]))
+    elif first and results:
+        _say_next(run, results)
+    return 0
+
+
+def _train(run: RunFolder, parser: TaskParser, settings: Namespace, words: list[str], resume: bool) -> dict[str, Any]:
+    """What has come out; nothing on a rank that a signal ended."""
+    first, write_config, has_begun = is_first(), partial(_write_config, run, parser, settings), False
+
+    def begin() -> None:
+        """A resumed run keeps its config until the new one has been accepted."""
+        nonlocal has_begun
+        has_begun = True
+        if first and resume:
+            write_config()
+
     show_log(run.path / "log.txt" if first else None)
-    write_config = partial(_write_config, run, parser, settings)
     try:
-        with _told_to_ranks(name), Signals() as signals:
+        with _told_to_ranks(run.name), Signals() as signals:
             if first:
                 log.info("run %s: %s", run.path, " ".join(["platform fit", *words]))
                 if not resume:
                     write_config()
-            # A resumed run keeps its config until the new one has been accepted.
-            fitting = Fitting(parser.build(settings), run, model_pictures)
-            results = fitting.fit(resume, write_config if first and resume else None, signals)
+            return Fitting(parser.build(settings), run, model_pictures).fit(resume, begin, signals)
     except BaseException as error:
-        _end(error, run, first, resume)
+        if has_begun or not resume or isinstance(error, (Stopped, LostRankError)):
+            _end(error, run, first, resume)
         if isinstance(error, Stopped) and not first:
-            return 0  # else lightning would kill the first rank for it
+            return {}  # else lightning would kill the first rank for it
         raise
-    if first and settings.trainer.fast_dev_run:
-        run.discard()
-        log.info("%s; everything has been tried once, and nothing was kept", describe(results["metrics"]))
-    elif first:
-        _say_next(run, results)
-    return 0
 
 
 def _name(words: list[str], resume: bool) -> str:

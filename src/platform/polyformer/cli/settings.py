@@ -82,11 +82,28 @@ def read_config(path: str, keys: str = "`task:` and `model:`") -> dict[str, Any]
         hint = f"; there are {', '.join(near)}" if near else nearest(path, shipped_names())
         raise UsageError(f"{path or '--config'}: no such file{hint}")
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        content, twice = yaml.safe_load(text), _key_that_stands_twice(yaml.compose(text, yaml.SafeLoader))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         place = getattr(error, "problem_mark", None)
         line = f":{place.line + 1}" if place else ""
         raise UsageError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    if twice:
+        raise UsageError(f"{path}{twice}: leave one of them out, since the first would be ignored")
     if not isinstance(content, dict):
         raise UsageError(f"{path}: must hold keys such as {keys}")
     return content
+
+
+def _key_that_stands_twice(node: yaml.Node | None) -> str:
+    """Line and name of a key that a mapping has twice, of which YAML takes the last; empty where there is none."""
+    if not isinstance(node, yaml.CollectionNode):
+        return ""
+    parts = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+    keys = [key for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+    seen: set[str] = set()
+    for key in keys:
+        if str(key.value) in seen:
+            return f":{key.start_mark.line + 1}: the key `{key.value}` stands there twice"
+        seen.add(str(key.value))
+    return next((found for part in parts if (found := _key_that_stands_twice(part))), "")

@@ -77,6 +77,8 @@ def trainer_keys(keys: Namespace, data: DataModule, steps: int, devices: int = 1
     accumulated, per_epoch = int(keys.accumulate_grad_batches), data.batches_per_epoch(devices)
     overfits = bool(keys.overfit_batches)
     every: Any = keys.val_check_interval  # in optimizer steps, as everything here; or a share of a pass over the data
+    if every is not None and not every > 0:
+        raise ValueError(f"`trainer.val_check_interval` must be a number of steps, or a share of a pass, but is {every}")
     if every is None or isinstance(every, float):
         whole = steps if per_epoch is None or overfits else per_epoch / accumulated
         every = max(1, round((every or 1.0) * whole))

@@ -278,5 +278,5 @@ def _say_start(step: int, steps: int, is_over: bool) -> None:
     """Says where a training goes on, or that nothing is left of it."""
     log.info("resuming from step %d", step)
     if is_over:
-        key, value = ("trainer.max_steps", steps) if step >= steps else ("training.patience", "what it was")
+        key, value = ("trainer.max_steps", step) if step >= steps else ("training.patience", "what it was")
         log.info("this training has come to its end; to go on with it, raise --%s above %s", key, value)

@@ -1,10 +1,13 @@
 """The run folder: what every training leaves behind."""
 
 import csv
+import fcntl
 import io
 import json
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,14 @@ class RunFolder:
 
     Args:
         name: The run's name.
+
+    Raises:
+        ValueError: For a name that no folder of its own can have.
     """
 
     def __init__(self, name: str) -> None:
+        if name.strip() in ("", ".", "..") or not name.isprintable():
+            raise ValueError(f"`--run` must be a name or a path, but is {name!r}")
         self.path = Path(name) if "/" in name or os.sep in name else Path("runs") / name
         self.name = name
 
@@ -34,6 +42,28 @@ class RunFolder:
     @property
     def config(self) -> Path:
         return self.path / "config.yaml"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other processes from training into the folder meanwhile; a process that dies gives way by that.
+
+        The lock is the process's own, not that of workers it forks. Where the file system knows no locks, nobody is kept away.
+
+        Raises:
+            ValueError: If another process trains into it.
+        """
+        with self._lock.open("w") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                raise ValueError(f"the run `{self.name}` is being trained by another process ({self.path})") from None
+            except OSError:
+                pass
+            yield
+
+    @property
+    def _lock(self) -> Path:
+        return self.path / ".lock"
 
     def create(self) -> None:
         """Makes the folder.
@@ -58,8 +88,8 @@ class RunFolder:
 
         Anything else that lies in the folder stays.
         """
-        for name in ("config.yaml", "log.txt"):
-            (self.path / name).unlink(missing_ok=True)
+        for file in (self.config, self.path / "log.txt", self._lock):
+            file.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.path):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
