@@ -292,6 +292,11 @@ def test_the_command_line_says_what_it_would_run(config: Path, capsys: pytest.Ca
         (["missing.yaml"], "missing.yaml: no such file"),
         (["--config", "small.yaml"], "say what is to be run"),
         (["--config", "small.yaml", "--vary", "model.position"], "--vary must be KEY=VALUE,VALUE"),
+        (
+            ["--config", "small.yaml", "--vary", "model.position=[Rotary"],
+            "--vary model.position=[Rotary: not readable as values",
+        ),
+        (["--config", "small.yaml", "--vary", "model.position='a,b"], "--vary model.position='a,b: not readable as values"),
         (["--config", "small.yaml", "--vary", "model.positon=Rotary,Learned"], "cell positon=Rotary: "),
         (["--config", "small.yaml", "--seeds", "2", "--budget", "hours=1"], "--budget must be steps=N"),
         (["--config", "small.yaml", "--seeds", "2", "--cell", "x"], "--cell x: there is no such cell"),

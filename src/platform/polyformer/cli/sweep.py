@@ -110,7 +110,7 @@ def _described(words: list[str]) -> Sweep:
         key, equals, values = said.partition("=")
         if not equals or not values:
             raise ValueError(f"--vary must be KEY=VALUE,VALUE, such as model.position=Rotary,Learned, but is {said}")
-        content["vary"] = {**(content.get("vary") or {}), key: _values(values)}
+        content["vary"] = {**(content.get("vary") or {}), key: _values(key, values)}
     for name, read in (("seeds", _seeds), ("parallel", _number), ("budget", _budget), ("name", str)):
         given = option(words, f"--{name}")
         if given is not None:
@@ -134,10 +134,13 @@ def _all(words: list[str], name: str) -> list[str]:
     return found
 
 
-def _values(said: str) -> list[Any]:
+def _values(key: str, said: str) -> list[Any]:
     """Values with commas between them, except within brackets.
 
-    >>> _values("Rotary,4,0.1,[1, 2]")
+    Raises:
+        ValueError: For one that is no YAML.
+
+    >>> _values("model.position", "Rotary,4,0.1,[1, 2]")
     ['Rotary', 4, 0.1, [1, 2]]
     """
     parts, depth = [""], 0
@@ -147,7 +150,10 @@ def _values(said: str) -> list[Any]:
             parts.append("")
         else:
             parts[-1] += character
-    return [yaml.safe_load(part) for part in parts]
+    try:
+        return [yaml.safe_load(part) for part in parts]
+    except yaml.YAMLError:
+        raise ValueError(f"--vary {key}={said}: not readable as values; brackets and quotation marks must be closed") from None
 
 
 def _number(said: str) -> int:
