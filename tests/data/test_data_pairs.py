@@ -194,3 +194,12 @@ def test_user_faults_are_named(tmp_path: Path) -> None:
         PairTokenizerSettings(dropout=1.0)
     with pytest.raises(ValueError, match="give `target_path` as well"):
         PairTokenizerSettings(path="x.json", joint=False)
+
+
+def test_the_same_bytes_are_other_pairs_in_a_file_of_another_form(tmp_path: Path) -> None:
+    texts = {}
+    for name in ("a.tsv", "a.csv"):
+        (tmp_path / name).write_text("x,y\tu,v\nb,c\td,e\n")
+        data = PairData(str(tmp_path / name), source=0, target=1, tokenizer=PairTokenizerSettings(kind="word", min_frequency=1))
+        texts[name] = list(data.texts("train", "target_text"))
+    assert texts == {"a.tsv": ["u,v", "d,e"], "a.csv": ["y\tu", "c\td"]}

@@ -236,3 +236,17 @@ def test_user_faults_are_named(tmp_path: Path) -> None:
         short.train_dataloader()
     (batch,) = short.val_dataloader()
     assert batch.target.tolist() == [[*short.text_tokenizer.encode("x"), EOS]] and batch.tokens[0, 0] == EOS
+
+
+def test_the_same_bytes_are_another_text_in_a_file_of_another_form(tmp_path: Path) -> None:
+    content = json.dumps({"text": "a cat"}).encode() + b"\n"
+    packed = gzip.compress(content)
+    files = {"a.txt": content, "a.jsonl": content, "b.txt.gz": packed, "b.jsonl.gz": packed}
+    words = {}
+    for name, held in files.items():
+        (tmp_path / name).write_bytes(held)
+        data = TextData(str(tmp_path / name), tokenizer=TextTokenizerSettings(kind="word", min_frequency=1))
+        words[name] = data.text_tokenizer.decode([one for one in data.loaded("train").ids.tolist() if one != EOS])
+    assert words == {name: "a cat" if "jsonl" in name else '{"text": "a cat"}' for name in files}
+    contents = [TextData(str(tmp_path / name)).contents("train") for name in ("a.txt", "a.jsonl")]
+    assert contents[0] == contents[1]  # by which runs are compared and gone on with

@@ -142,6 +142,6 @@ class ExampleData(DataModule):
             "class": type(self).__qualname__,
             "code": hashlib.sha256("".join(code).encode()).hexdigest(),
             "columns": dict(self.columns),
-            "contents": self.contents(split),
+            **self.content_key(split),
             "damaged": self.readings[split].damaged,
         }

@@ -115,6 +115,10 @@ class LabelledData(ExampleData):
         folders = label_folders(location)
         return super().digests_of(location) if folders is None else [folders_digest(folders)]
 
+    def forms_of(self, location: Location) -> list[str]:
+        """How each file is read; those of label folders are all text, and their digest has the names."""
+        return super().forms_of(location) if label_folders(location) is None else []
+
     # From text to batches.
 
     def make_assets(self) -> Assets:
@@ -126,7 +130,7 @@ class LabelledData(ExampleData):
         def texts() -> Iterator[str]:
             return (example[name] for example in self.examples("train") for name in self.fields)
 
-        key = {"contents": self.contents("train"), "columns": {name: self.columns[name] for name in self.fields}}
+        key = {**self.content_key("train"), "columns": {name: self.columns[name] for name in self.fields}}
         learned = cached_assets(learn, {**self._origin_key("train"), "settings": self.settings()})
         return Assets({"text": cached_tokenizer(texts, self.tokenizer, key)}, learned.labels, learned.numbers)
 

@@ -140,7 +140,7 @@ class MaskedTextData(SourcedData):
         def texts() -> list[str]:
             return self.tokenizer.sampled(example["text"] for example in self.examples("train"))
 
-        reading = {"contents": self.contents("train"), "text": self.text, "document": self.document}
+        reading = {**self.content_key("train"), "text": self.text, "document": self.document}
         key = {**reading, "section": SECTION, "sample": self.tokenizer.sample_bytes}
         labels = {"next": ["no", "yes"]} if self.next_sentence else {}
         return Assets({"text": cached_tokenizer(texts, self.tokenizer.plain(), key)}, labels)

@@ -16,6 +16,7 @@ from polyformer.data.limited import FewBatches, LimitedPlan
 from polyformer.data.loader import BatchLoader, BatchPlan, TrainingLoader, WholeTraining
 from polyformer.data.reading import Damaged, Reading
 from polyformer.data.sources import Location, expand
+from polyformer.data.tables import file_form
 from polyformer.text import Assets, Tokenizer, TokenizerSettings
 
 __all__ = ["DataModule", "LoadedSplit", "class_source"]
@@ -113,6 +114,15 @@ class DataModule(lightning.LightningDataModule, ABC):
     def digests_of(self, location: Location) -> list[str]:
         """A digest of each file of a location; of the hub, the name."""
         return [place if place.startswith("hub:") else file_digest(place) for place in expand(location)]
+
+    def forms_of(self, location: Location) -> list[str]:
+        """How each file of a location is read, as far as its name decides that."""
+        return [place if place.startswith("hub:") else file_form(place) for place in expand(location)]
+
+    def content_key(self, split: str) -> dict[str, Any]:
+        """What a split's files hold and how they are read: the same bytes are other examples in a file of another form."""
+        location = self.locations[self.origin(split)]
+        return {"contents": self.contents(split), "forms": [] if location is None else self.forms_of(location)}
 
     def origin(self, split: str) -> str:
         """The split whose files a split is read from: "train" for a validation split that is held out of it."""

@@ -183,7 +183,7 @@ class PairData(SourcedData):
         def texts() -> Iterator[str]:
             return (example[side] for example in self.examples("train") for side in sides)
 
-        key = {"contents": self.contents("train"), "columns": dict(self.columns), "sides": sides}
+        key = {**self.content_key("train"), "columns": dict(self.columns), "sides": sides}
         return cached_tokenizer(texts, settings, key)
 
     def encode(self, rows: dict[str, list[str]]) -> Rows:

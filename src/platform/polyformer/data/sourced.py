@@ -76,7 +76,8 @@ class SourcedData(ExampleData):
 
     def _load_source(self, source: Source) -> EncodedDataset:
         reading = Reading(self.readings["train"].damaged)
-        key, name = {**self._key("train"), "contents": self.digests_of(source.files)}, f"train data, {source}"
+        origin = {"contents": self.digests_of(source.files), "forms": self.forms_of(source.files)}
+        key, name = {**self._key("train"), **origin}, f"train data, {source}"
         return encoded_dataset(
             lambda: self.examples_at(source.files, reading), self.encode, self.limits("train"), key, name, reading
         )

@@ -11,7 +11,7 @@ from typing import Any
 from polyformer.data.lines import check_file, numbered_lines, open_bytes, read_lines
 from polyformer.data.reading import NoColumn, NoText, Reading
 
-__all__ = ["LISTED", "READERS", "pick", "read_table", "table_format"]
+__all__ = ["LISTED", "READERS", "file_form", "pick", "read_table", "table_format"]
 
 Columns = Mapping[str, str | int]
 LISTED = "\0"  # before each value of a list
@@ -23,6 +23,16 @@ def table_format(path: str | Path) -> str | None:
     name = Path(path).name.removesuffix(".gz")
     suffix = name.rpartition(".")[2] if "." in name else ""
     return suffix if suffix in READERS else None
+
+
+def file_form(path: str | Path) -> str:
+    """What a file's name says about how it is read: as which table or as text, and whether it is unpacked first.
+
+    >>> file_form("a.jsonl.gz"), file_form("a.txt"), file_form("de.conllu")
+    ('jsonl.gz', 'text', 'conllu')
+    """
+    kind = table_format(path) or ("conllu" if ".conllu" in Path(path).name else "text")
+    return kind + (".gz" if Path(path).suffix == ".gz" else "")
 
 
 def read_table(path: str | Path, columns: Columns, reading: Reading | None = None) -> Iterator[dict[str, str]]:

@@ -161,7 +161,7 @@ class TextData(DataModule):
         reading = Reading(self.readings["train"].damaged)
         documents = read_all(source.files, self.text, self.document, reading)
         pieces = (piece for document in documents for piece in cut(document))
-        key = {**self._text_key("train"), "contents": self.digests_of(source.files)}
+        key = {**self._text_key("train"), "contents": self.digests_of(source.files), "forms": self.forms_of(source.files)}
         return self._encoded(pieces, key, f"train data, {source}", source.files, reading)
 
     def _encoded(
@@ -221,7 +221,7 @@ class TextData(DataModule):
         others = [kind for kind in type(self).__mro__ if issubclass(kind, TextData) and kind.__module__ != __name__]
         code = [class_source(kind) for kind in others if not kind.__module__.startswith("polyformer.")]
         skips = {"damaged": "skip"} if self.readings[split].damaged == "skip" else {}
-        return {"contents": self.contents(split), **skips, **self._reading(), "code": key_digest({"code": code})}
+        return {**self.content_key(split), **skips, **self._reading(), "code": key_digest({"code": code})}
 
 
 def _check(window: int, stride: int | None, processes: int | None) -> None:
