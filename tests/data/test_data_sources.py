@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,6 +56,18 @@ def test_csv_is_what_the_standard_library_writes(tmp_path: Path) -> None:
     assert [(row["source"], row["target"]) for row in read] == rows
 
 
+def test_long_quoted_fields_are_read_once(tmp_path: Path) -> None:
+    lines = ["a line with words in it, and a comma"] * 20_000
+    rest = "\n".join(lines)
+    whole = write(tmp_path / "a.csv", f'de,en\n"{rest}",x\n')
+    broken = write(tmp_path / "b.csv", f'de,en\nx,"{rest}\n')
+    begin = time.process_time()
+    assert list(read_examples(whole, PAIR)) == [{"source": rest, "target": "x"}]
+    with pytest.raises(ValueError, match=r'b\.csv, line 2: a quote \("\) opens here and is never closed'):
+        list(read_examples(broken, PAIR))
+    assert time.process_time() - begin < 10.0  # where each line begins anew, minutes
+
+
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_json_and_parquet(tmp_path: Path, ending: str) -> None:
     objects = [{"translation": {"de": source, "en": target}} for source, target in ROWS]
@@ -80,6 +93,7 @@ def test_numbers_and_nulls_become_text(tmp_path: Path) -> None:
         ("a.tsv", "de\tfr\n", r"a\.tsv, line 1: no column 'en'; the columns are de, fr"),
         ("a.tsv", "de\ten\nx\ty\nx\n", r"a\.tsv, line 3: 2 fields are needed, but there are 1"),
         ("a.csv", 'de,en\n"a\nb",c\nx\n', r"a\.csv, line 4: 2 fields are needed, but there are 1"),
+        ("a.csv", 'de,en\n"a"b,c\n', r'a\.csv, line 2: a quote \("\) opens here and is never closed'),
         ("a.csv", 'de,en\na,"b\n', r'a\.csv, line 2: a quote \("\) opens here and is never closed'),
         ("a.jsonl", '{"de": "x", "en": "y"}\n{"de": \n', r"a\.jsonl, line 2: broken JSON at column"),
         ("a.jsonl", '{"de": "x"}\n', r"a\.jsonl, line 1: no column 'en'; the columns are de"),

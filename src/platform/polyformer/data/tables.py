@@ -15,7 +15,7 @@ __all__ = ["LISTED", "READERS", "file_form", "pick", "read_table", "table_format
 
 Columns = Mapping[str, str | int]
 LISTED = "\0"  # before each value of a list
-QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"(?=,|\Z)')
+INSIDE = re.compile(r'[^"]*(?:""[^"]*)*')  # of a quoted field: up to a quote that stands alone
 
 
 def table_format(path: str | Path) -> str | None:
@@ -60,20 +60,34 @@ def _csv_rows(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
         at = 0
         while at <= len(text):
             if text.startswith('"', at):
-                while not (match := QUOTED.match(text, at)):
-                    following = next(lines, None)
-                    if following is None:
-                        reading.file(path, f'{path}, line {number}: a quote (") opens here and is never closed before a comma')
-                        return
-                    text += "\n" + following[1]
-                fields.append(match.group(1).replace('""', '"'))
-                at = match.end() + 1
+                quoted = _quoted(text, at + 1, lines)
+                if quoted is None:
+                    reading.file(path, f'{path}, line {number}: a quote (") opens here and is never closed before a comma')
+                    return
+                field, text, at = quoted
+                fields.append(field)
             else:
                 end = text.find(",", at)
                 end = len(text) if end < 0 else end
                 fields.append(text[at:end])
                 at = end + 1
         yield number, fields
+
+
+def _quoted(text: str, at: int, lines: Iterator[tuple[int, str]]) -> tuple[str, str, int] | None:
+    """A field after the quote that opens it, the line it ends in, and where the next one begins; None if it never ends."""
+    parts = []
+    while True:
+        match = INSIDE.match(text, at)
+        assert match is not None  # since it may be empty
+        parts.append(match.group())
+        end = match.end()
+        if end < len(text):
+            return ("\n".join(parts).replace('""', '"'), text, end + 2) if text[end + 1 : end + 2] in ("", ",") else None
+        following = next(lines, None)
+        if following is None:
+            return None
+        text, at = following[1], 0
 
 
 def _by_position(
