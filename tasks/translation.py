@@ -24,6 +24,7 @@ log = logging.getLogger("polyformer")
 
 SYMBOLS = Symbols(begin=BOS, end=EOS, never=(PAD, BOS))
 SHOWN, TABLED = 3, 8
+SHOWN_CHARACTERS = 30
 ADVISED = 100  # references that tell how their language is written
 
 
@@ -162,11 +163,22 @@ class Translation(Task):
     def answer(self, lines: Sequence[str]) -> list[Answer]:
         answers = [Answer("", {"text": "", "empty": True}) for _ in lines]
         sources = self._encoded("source", lines)
+        self._warn_of_long(lines, sources)
         for batch in pair_batches(sources, [[] for _ in lines]):
             batch = batch.to(self.device)
             for place, hypotheses in zip(batch.index.tolist(), self.decode(batch, self.search), strict=True):
                 answers[place] = self._answer(hypotheses)
         return answers
+
+    def _warn_of_long(self, lines: Sequence[str], sources: list[list[int]]) -> None:
+        """Says at once that a text is longer than any in training, since it may take long."""
+        limits = self.settings.get("data", {}).get("init_args", {}).get("limits") or {}
+        longest = limits.get("max_source")
+        for line, ids in zip(lines, sources, strict=True):
+            if longest is not None and len(ids) >= longest:
+                known = f"more than any text in training had ({longest:,}, `data.limits.max_source`)"
+                begin = line[:SHOWN_CHARACTERS]
+                log.warning("%r... has %d tokens, %s: it may take long and go wrong", begin, len(ids) + 1, known)
 
     def _answer(self, hypotheses: list[Hypothesis]) -> Answer:
         texts = self.assets.tokenizers["target"].decode_batch([hypothesis.tokens for hypothesis in hypotheses])

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import logging
 import math
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from polyformer.cli import main
+from polyformer.training import load_task
 
 from .small import SMALL, fit, results_of
 
@@ -81,6 +83,16 @@ def test_batches_do_not_change_figures(run: Path, tmp_path: Path, tokens: str) -
     assert main(["test", "--ckpt_path", str(run), "--json", file, "--data.batches.evaluation_tokens", tokens]) == 0
     wanted = {name: value for name, value in results_of(run)["metrics"].items() if name.startswith("test")}
     assert json.loads(Path(file).read_text())["metrics"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_line_longer_than_any_in_training_is_told(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, _ = load_task(run / "checkpoints" / "best.ckpt")
+    task.settings["data"]["init_args"]["limits"] = {"max_source": 10}
+    said: list[str] = []
+    monkeypatch.setattr(logging.getLogger("polyformer"), "warning", lambda form, *rest: said.append(form % rest))
+    assert len(task.answer(["nine", "one hundred forty-two"])) == 2
+    known = "more than any text in training had (10, `data.limits.max_source`)"
+    assert said == [f"'one hundred forty-two'... has 22 tokens, {known}: it may take long and go wrong"]
 
 
 def test_mistakes_in_lines_are_numbered(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
