@@ -12,9 +12,9 @@ from polyformer.cli import main
 from polyformer.cli import sweep as command
 from polyformer.experiments import running
 from polyformer.experiments.agents import for_agents
+from polyformer.experiments.description import sweep_of
 from polyformer.experiments.running import SweepRunner
 from polyformer.experiments.search import Trials, validations
-from polyformer.experiments.sweep import sweep_of
 from polyformer.experiments.sweep_folder import SweepFolder
 
 from ..cli.small import SMALL

@@ -18,9 +18,10 @@ import pytest
 import yaml
 
 from polyformer.cli import main
+from polyformer.experiments.description import sweep_of
 from polyformer.experiments.ranges import Range
 from polyformer.experiments.running import SweepRunner
-from polyformer.experiments.sweep import Cell, Sweep, sweep_of
+from polyformer.experiments.sweep import Cell, Sweep
 from polyformer.experiments.sweep_folder import SweepFolder
 
 from ..cli.small import SMALL
@@ -145,6 +146,33 @@ def test_whole_numbers_at_the_ends_of_a_range_are_as_likely_as_others(scale: str
             {"random": {"count": 1, "from": {"n": {"low": 1.5, "high": 4, "whole": True}}}},
             "must be whole where `whole` is true",
         ),
+        ({"vary": [1]}, "sweep.yaml: `vary` must have keys of its own, .* but is .1."),
+        ({"vary": {"size": {"small": 5}}}, "`vary.size.small` must have keys of its own"),
+        ({"vary": {"config": [5]}}, "`vary.config` must be a file, or a list of files, but is 5"),
+        ({"vary": {"mixer": ["RNN"]}, "offered": {"mixer": 5}}, "`offered.mixer` must have keys of its own"),
+        ({"budget": 5}, "sweep.yaml: `budget` must be one of steps, .* but is 5"),
+        ({"budget": {"steps": "many"}}, "`budget.steps` must be a number of at least 0, but is many"),
+        ({"cells": [1]}, "sweep.yaml: `cells.0.` must have keys of its own, .* but is 1"),
+        ({"cells": 5}, "`cells` must have keys of its own"),
+        ({"fixed": [1]}, "sweep.yaml: `fixed` must have keys of its own"),
+        ({"config": 5}, "sweep.yaml: `config` must be a file, or a list of files, but is 5"),
+        ({"random": {"count": "a"}}, "`random.count` must be a whole number, but is a"),
+        ({"random": {"count": 1, "from": {"lr": 5}}}, "`random.from` of `lr`: a range such as"),
+        ({"random": {"count": 1, "from": {"lr": {"low": 1}}}}, "`random.from` of `lr`: a range needs `high`"),
+        ({"random": {"count": 1, "from": {"lr": {"low": 1, "high": "b"}}}}, "`high` must be a number, but is b"),
+        ({"search": {"trials": "a"}}, "sweep.yaml: `search.trials` must be a whole number, but is a"),
+        ({"search": 5}, "`search` must have keys of its own"),
+        ({"search": {"trials": 1, "metric": 5}}, "`search.metric` must be one of the validation"),
+        ({"seeds": "abc"}, "sweep.yaml: `seeds` must be how many there are, at least 1, .* but is abc"),
+        ({"seeds": -1}, "`seeds` must be how many there are, at least 1, .* but is -1"),
+        ({"seeds": 0}, "but is 0"),
+        ({"seeds": [1, "a"]}, "or a list of them such as"),
+        ({"parallel": "two"}, "`parallel` must be a whole number, but is two"),
+        ({"name": "../x"}, "sweep.yaml: `name` must be a folder's name, or a path without `..`, but is '../x'"),
+        ({"name": ".."}, "`name` must be a folder's name"),
+        ({"name": ""}, "`name` must be a folder's name"),
+        ({"name": "."}, "`name` must be a folder's name"),
+        ({"name": "/"}, "`name` must be a folder's name"),
         ({"budget": {"steps": 1, "tokens": 2}}, "`budget` must be one of steps, tokens, seconds, minutes"),
     ],
 )
@@ -300,12 +328,17 @@ def test_the_command_line_says_what_it_would_run(config: Path, capsys: pytest.Ca
         (["--config", "small.yaml", "--vary", "model.positon=Rotary,Learned"], "cell positon=Rotary: "),
         (["--config", "small.yaml", "--seeds", "2", "--budget", "hours=1"], "--budget must be steps=N"),
         (["--config", "small.yaml", "--seeds", "2", "--cell", "x"], "--cell x: there is no such cell"),
+        (["--config", "small.yaml", "--seeds", "0"], "--seeds must be how many there are, at least 1"),
+        (["--config", "small.yaml", "--seeds", "2,b"], "--seeds must be a whole number, but is b"),
+        (["--config", "small.yaml", "--seeds", "2", "--name", "../x"], "`name` must be a folder's name"),
+        (["wrong.yaml", "--vary", "seed=1,2"], "wrong.yaml: `vary` must have keys of its own"),
         (["--config", "small.yaml", "--seeds", "2", "--parallel", "0"], "`parallel` must be at least 1"),
     ],
 )
 def test_mistakes_are_said_before_anything_is_trained(
     config: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
+    Path("wrong.yaml").write_text("config: small.yaml\nvary: [1]\n")
     assert main(["sweep", *words]) == 2
     assert said in capsys.readouterr().err
     assert not Path("runs").exists()

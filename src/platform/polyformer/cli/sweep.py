@@ -17,11 +17,12 @@ from polyformer.cli.settings import read_config
 from polyformer.cli.words import flag, option
 from polyformer.errors import UsageError
 from polyformer.experiments.agents import for_agents
+from polyformer.experiments.description import mapping, seeds_of, sweep_of
 from polyformer.experiments.ranges import Range
 from polyformer.experiments.running import SweepRunner
 from polyformer.experiments.search import Trials
 from polyformer.experiments.settings import in_words
-from polyformer.experiments.sweep import BUDGETS, Cell, Search, Sweep, seeds_of, sweep_of
+from polyformer.experiments.sweep import BUDGETS, Cell, Search, Sweep
 from polyformer.experiments.sweep_folder import SweepFolder
 
 __all__ = ["sweep"]
@@ -110,21 +111,26 @@ def _described(words: list[str]) -> Sweep:
         key, equals, values = said.partition("=")
         if not equals or not values:
             raise ValueError(f"--vary must be KEY=VALUE,VALUE, such as model.position=Rotary,Learned, but is {said}")
-        content["vary"] = {**(content.get("vary") or {}), key: _values(key, values)}
-    for name, read in (("seeds", _seeds), ("parallel", _number), ("budget", _budget), ("name", str)):
+        content["vary"] = {**_part(content, "vary", file), key: _values(key, values)}
+    for name, read in (("seeds", _seeds), ("parallel", partial(_number, "--parallel")), ("budget", _budget), ("name", str)):
         given = option(words, f"--{name}")
         if given is not None:
             content[name] = read(given)
     if (trials := option(words, "--trials")) is not None:
-        content["search"] = {**(content.get("search") or {}), "trials": _number(trials)}
+        content["search"] = {**_part(content, "search", file), "trials": _number("--trials", trials)}
     if file is None and not varied and "seeds" not in content:
         raise ValueError("say what is to be run: platform sweep SWEEP.yaml, or --config FILE --vary KEY=VALUE,VALUE --seeds N")
     stem = Path(file or (configs or ["sweep"])[0]).stem
     keys = [said.partition("=")[0].rpartition(".")[2] for said in varied]
-    found = sweep_of(content, "-".join([stem, *keys]), file or "the sweep")
-    if found.parallel < 1:
-        raise ValueError(f"`parallel` must be at least 1, but is {found.parallel}")
-    return found
+    return sweep_of(content, "-".join([stem, *keys]), file or "the sweep")
+
+
+def _part(content: dict[str, Any], name: str, file: str | None) -> dict[str, Any]:
+    """What a file has under a key, to which words are added."""
+    try:
+        return mapping(content.get(name), name)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def _all(words: list[str], name: str) -> list[str]:
@@ -156,14 +162,17 @@ def _values(key: str, said: str) -> list[Any]:
         raise ValueError(f"--vary {key}={said}: not readable as values; brackets and quotation marks must be closed") from None
 
 
-def _number(said: str) -> int:
-    if not said.isdigit():
-        raise ValueError(f"a whole number is needed, but there is {said}")
+def _number(name: str, said: str) -> int:
+    if not said.isdecimal():
+        raise ValueError(f"{name} must be a whole number, but is {said}")
     return int(said)
 
 
 def _seeds(said: str) -> list[int]:
-    return list(seeds_of(int(said) if said.isdigit() else [_number(part) for part in said.split(",")]))
+    found = [_number("--seeds", part) for part in said.split(",")]
+    if found == [0]:
+        raise ValueError("--seeds must be how many there are, at least 1, or several with commas between them, but is 0")
+    return found if "," in said else list(seeds_of(found[0]))
 
 
 def _budget(said: str) -> dict[str, float]:

@@ -69,11 +69,23 @@ def range_of(kind: Any) -> Choices:
     """A range or a list from its description.
 
     Raises:
-        ValueError: For a key that a range does not have.
+        ValueError: If it is neither, or its ends are no numbers.
     """
-    if isinstance(kind, list):
+    if isinstance(kind, list) and kind:
         return kind
-    unknown = set(kind) - {"low", "high", "scale", "whole"}
+    if not isinstance(kind, dict):
+        raise ValueError(f"a range such as `{{low: 1, high: 8}}` or a list of values is needed, but there is {kind}")
+    unknown = sorted(str(name) for name in kind if name not in ("low", "high", "scale", "whole"))
     if unknown:
-        raise ValueError(f"a range has `low`, `high`, `scale` and `whole`, but not `{sorted(unknown)[0]}`")
-    return Range(float(kind["low"]), float(kind["high"]), kind.get("scale", "linear"), bool(kind.get("whole", False)))
+        raise ValueError(f"a range has `low`, `high`, `scale` and `whole`, but not `{unknown[0]}`")
+    low, high = _number(kind, "low"), _number(kind, "high")
+    return Range(low, high, kind.get("scale", "linear"), bool(kind.get("whole", False)))
+
+
+def _number(kind: dict[str, Any], name: str) -> float:
+    try:
+        return float(kind[name])
+    except KeyError:
+        raise ValueError(f"a range needs `{name}`") from None
+    except (ValueError, TypeError):
+        raise ValueError(f"`{name}` must be a number, but is {kind[name]}") from None

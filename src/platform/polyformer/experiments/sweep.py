@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from polyformer.experiments.ranges import Choices, drawn_from, range_of
-from polyformer.experiments.settings import in_words
+from polyformer.experiments.ranges import Choices, drawn_from
 
-__all__ = ["BUDGETS", "Cell", "Search", "Sweep", "seeds_of", "sweep_of"]
+__all__ = ["BUDGETS", "Cell", "Search", "Settings", "Sweep"]
 
-KEYS = ("name", "config", "fixed", "vary", "offered", "cells", "random", "search", "seeds", "budget", "parallel")
 LONGEST_NAME = 120
 BUDGETS = ("steps", "tokens", "seconds", "minutes")
 
@@ -158,98 +156,6 @@ class Sweep:
             yield [f"draw={number}"], {key: drawn_from(kind, chance) for key, kind in self.ranges.items()}
 
 
-def sweep_of(content: Settings, name: str, where: str) -> Sweep:
-    """A sweep from its description.
-
-    Args:
-        content: See `platform sweep --help`.
-        name: What it is called where the description does not say it.
-        where: What to name in errors.
-
-    Raises:
-        ValueError: For an unknown key, or a value that does not fit.
-    """
-    unknown = [key for key in content if key not in KEYS]
-    if unknown:
-        raise ValueError(f"{where}: unknown key `{unknown[0]}`; there are {', '.join(KEYS)}")
-    try:
-        axes = [_axis(key, choices) for key, choices in _chosen(content).items()]
-        cells = content.get("cells") or []
-        named = cells.items() if isinstance(cells, dict) else ((_named(cell), cell) for cell in cells)
-        axes += [tuple((str(name), dict(settings or {})) for name, settings in named)] if cells else []
-        drawn = content.get("random") or {}
-        ranges = {key: range_of(kind) for key, kind in (drawn.get("from") or {}).items()}
-        budget = {str(kind): float(value) for kind, value in (content.get("budget") or {}).items()}
-        if len(budget) > 1 or any(kind not in BUDGETS for kind in budget):
-            raise ValueError(f"`budget` must be one of {', '.join(BUDGETS)}, but is {', '.join(budget)}")
-        budget = {"seconds": 60.0 * budget["minutes"]} if "minutes" in budget else budget
-        config = content.get("config") or []
-        return Sweep(
-            name=str(content.get("name") or name),
-            config=tuple([config] if isinstance(config, str) else config),
-            fixed=dict(content.get("fixed") or {}),
-            axes=tuple(axes),
-            random_count=int(drawn.get("count", 0)),
-            random_seed=int(drawn.get("seed", 0)),
-            ranges=ranges,
-            seeds=seeds_of(content.get("seeds")),
-            budget=budget,
-            parallel=int(content.get("parallel", 1)),
-            search=_search(content.get("search")),
-        )
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{where}: {error}") from None
-
-
-def seeds_of(value: Any) -> tuple[int, ...]:
-    """Seeds as a list, or their number: 3 means 0, 1 and 2.
-
-    >>> seeds_of(3), seeds_of([7, 9]), seeds_of(None)
-    ((0, 1, 2), (7, 9), ())
-    """
-    if value is None:
-        return ()
-    if isinstance(value, int):
-        return tuple(range(value))
-    return tuple(int(seed) for seed in value)
-
-
-def _axis(key: str, choices: Any) -> tuple[tuple[str, Settings], ...]:
-    """A list is the values of a key; a mapping gives names to whole sets of settings."""
-    if isinstance(choices, dict):
-        return tuple((f"{key}={name}", dict(settings or {})) for name, settings in choices.items())
-    if not isinstance(choices, list) or not choices:
-        raise ValueError(f"`vary.{key}` must be a list of values, or a mapping of names to settings, but is {choices}")
-    return tuple((_named({key: value}), {key: value}) for value in choices)
-
-
-def _chosen(content: Settings) -> dict[str, Any]:
-    """What is varied: where the values of a key are names of choices, of those under `vary` and `offered`, these choices."""
-    offered: dict[str, Any] = content.get("offered") or {}
-    found: dict[str, Any] = {}
-    for key, choices in (content.get("vary") or {}).items():
-        known = offered.get(key)
-        if known is None or isinstance(choices, dict):
-            found[key] = choices
-            continue
-        unknown = [name for name in choices if name not in known]
-        if unknown:
-            raise ValueError(f"`vary.{key}` has {unknown[0]}, but `offered.{key}` has {', '.join(known)}")
-        found[key] = {name: known[name] for name in choices}
-    return found
-
-
-def _search(given: Settings | None) -> Search | None:
-    if given is None:
-        return None
-    told = {name: value for name, value in given.items() if name != "from"}
-    unknown = [name for name in told if name not in Search.__dataclass_fields__ or name == "ranges"]
-    if unknown or "trials" not in told:
-        said = f"has no key `{unknown[0]}`" if unknown else "needs `trials`, how many trainings there are"
-        raise ValueError(f"`search` {said}; there are from, trials, seed, metric, sampler, prune_after")
-    return Search({key: range_of(kind) for key, kind in (given.get("from") or {}).items()}, **told)
-
-
 def _joined(base: Settings, several: Sequence[Settings]) -> Settings:
     """Settings laid over each other; config files add up, as on the command line of `fit`."""
     found = dict(base)
@@ -258,17 +164,6 @@ def _joined(base: Settings, several: Sequence[Settings]) -> Settings:
         config = [*found["config"], *([files] if isinstance(files, str) else files)]
         found = {**found, **settings, "config": config}
     return found
-
-
-def _named(settings: Settings) -> str:
-    """Settings in short: the last word of each key, and of a class its name and arguments."""
-    told = []
-    for key, value in settings.items():
-        if isinstance(value, dict) and "class_path" in value:
-            inner = value.get("init_args") or {}
-            value = "-".join([str(value["class_path"]), *(f"{name}-{in_words(one)}" for name, one in inner.items())])
-        told.append(f"{key.rpartition('.')[2]}={in_words(value).removesuffix('.yaml').rpartition('/')[2]}")
-    return ",".join(told)
 
 
 def _cell_name(parts: Sequence[str]) -> str:
