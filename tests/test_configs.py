@@ -9,7 +9,7 @@ import yaml
 
 from polyformer.cli.settings import parse_settings
 from polyformer.errors import UsageError
-from polyformer.experiments.sweep import sweep_of
+from polyformer.experiments.description import sweep_of
 from polyformer.text import Assets, TokenizerSettings, train_tokenizer
 from polyformer.training import parameter_groups
 

@@ -10,8 +10,9 @@ import yaml
 
 from polyformer.cli import main
 from polyformer.experiments.agents import for_agents
+from polyformer.experiments.description import sweep_of
 from polyformer.experiments.ranges import Range
-from polyformer.experiments.sweep import Sweep, sweep_of
+from polyformer.experiments.sweep import Sweep
 
 from ..cli.small import SMALL
 from .test_outputs import LABELS
