@@ -11,6 +11,9 @@ import pyarrow.parquet
 import pytest
 
 from polyformer.data import LabelledData, TargetSettings, read_examples
+from polyformer.data.conll import read_sentences
+from polyformer.data.reading import Reading
+from polyformer.data.squad import read_squad
 
 PAIR = {"source": "de", "target": "en"}
 NUMBERED: dict[str, str | int] = {"source": 0, "target": "1"}
@@ -103,13 +106,29 @@ def test_numbers_and_nulls_become_text(tmp_path: Path) -> None:
         ("a.json", '{"de": "x"}', r"a\.json: a \.json file must hold one list of objects"),
         ("a.json", "[\n{]", r"a\.json: broken JSON at column 2 \(line 2\)"),
         ("a.parquet", "text", r"a\.parquet: not a parquet file"),
-        ("a.tsv.gz", b"", r"a\.tsv\.gz, line 1: no column 'de'"),
+        ("a.jsonl", '{"de": NaN, "en": "y"}\n', r"line 1: column 'de' holds NaN, which is neither a text nor a number"),
+        ("a.tsv.gz", b"", r"a\.tsv\.gz: is empty; its first line must name the columns"),
+        ("a.csv", "\n\n", r"a\.csv: is empty; its first line must name the columns"),
+        ("a.json", " \n", r"a\.json: is empty"),
+        ("a.tsv", "de\ten\tde\n", r"a\.tsv, line 1: 2 columns have the name 'de'; rename all but one"),
+        ("a.csv", "de;en\nx;y\n", r"no column 'de'; the columns are de;en; they must lie between commas, but here it is ';'"),
         ("a.txt", "x\n", r"a\.txt: one text file cannot hold source, target; give one file for each"),
     ],
 )
 def test_broken_tables_are_named(tmp_path: Path, name: str, content: str | bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         list(read_examples(write(tmp_path / name, content), PAIR))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_blank_lines_of_tables_are_counted(tmp_path: Path, name: str) -> None:
+    mark = "," if name == "a.csv" else "\t"
+    path = write(tmp_path / name, f"\nde{mark}en{mark}de2\na{mark}b{mark}c\n\n \na{mark}{mark}\n\n")
+    reading = Reading()
+    read = list(read_examples(path, PAIR, reading))
+    assert read == [{"source": "a", "target": "b"}, {"source": "a", "target": ""}] and reading.unread.blank_lines == 3
+    one = write(tmp_path / name, "de\nx\n\ny\n")
+    assert [row["x"] for row in read_examples(one, {"x": "de"})] == ["x", "", "y"]
 
 
 def test_numbers_beyond_the_row(tmp_path: Path) -> None:
@@ -201,3 +220,21 @@ def test_the_hub_leaves_out_what_has_no_label(monkeypatch: pytest.MonkeyPatch) -
     data = LabelledData("hub:a/b:train", target=TargetSettings(unlabelled=("-1",)))
     assert data.assets.labels["label"] == ["neg", "pos"] and data.assets.numbers["counts"] == [3.0, 3.0]
     assert str(data.loaded("train").report) == "6 examples; dropped: 3 with an empty field"
+
+
+def test_comments_of_conll_are_no_words(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", "#begin document (a); part 000\n\n# O\n1 O\n\n# id one\nAda B\n# O\n")
+    assert [row["text"] for row in read_sentences(path, 0, -1)] == ["# 1", "Ada #"]
+    path = write(tmp_path / "b.conll", "# O\n\nwe O\n")
+    assert [row["text"] for row in read_sentences(path, 0, -1)] == ["#", "we"]
+    path = write(tmp_path / "c.conll", "we O\rsaw O\r")
+    with pytest.raises(ValueError, match=r"c\.conll, line 1: has a lone carriage return \(\\r\) inside; let lines end with"):
+        list(read_sentences(path, 0, -1))
+
+
+def test_an_answer_does_not_begin_before_the_text(tmp_path: Path) -> None:
+    question = {"id": "q", "question": "who", "answers": [{"text": "Ada", "answer_start": -3}]}
+    whole = {"data": [{"paragraphs": [{"context": "by Ada", "qas": [question]}]}]}
+    path = write(tmp_path / "a.json", json.dumps(whole))
+    with pytest.raises(ValueError, match="question q: an answer is not where `answer_start` says"):
+        list(read_squad(path, strict=True))

@@ -18,8 +18,10 @@ def read_sentences(path: str, word: int, label: int) -> Iterator[dict[str, str]]
         word: the column of the word, from 0, or from -1 at the end.
         label: the column of the label.
 
-    Raises ValueError, naming the line, for another number of columns than in the lines before or too few of them; and for
-    CoNLL-U where the word is to be in its first column, which is a number.
+    A line that begins with "#" and has another number of columns is a comment.
+
+    Raises ValueError, naming the line, for a carriage return inside it, and for another number of columns than in the lines
+    before or too few of them; and for CoNLL-U where the word is to be in its first column, which is a number.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile("w") as file:
@@ -35,11 +37,15 @@ def read_sentences(path: str, word: int, label: int) -> Iterator[dict[str, str]]
             "3 (`data.label`)"
         )
     skipped = re.compile(r"\s*$|" + (r"#|\d+[-.]\d+\t" if universal else r"-DOCSTART-(\s|$)"))
-    chosen, width = (word, label), 0
+    words_first = (line for line in read_lines(path) if not skipped.match(line) and not line.startswith("#"))
+    chosen, width = (word, label), next((len(columns_of(line)) for line in words_first), 0)
     least = max(2, *(max(column + 1, -column) for column in chosen))
     for _, lines in groupby(enumerate(read_lines(path), 1), key=lambda numbered: not numbered[1].strip()):
         rows = [(at, columns_of(line)) for at, line in lines if not skipped.match(line)]
+        rows = [(at, row) for at, row in rows if width in (0, len(row)) or not row[0].startswith("#")]  # without comments
         for at, row in rows:
+            if any("\r" in column.strip() for column in row):
+                raise ValueError(f"{path}, line {at}: has a lone carriage return (\\r) inside; let lines end with \\n")
             width = width or len(row)
             if len(row) != width or len(row) < least:
                 raise ValueError(f"{path}, line {at}: {len(row)} columns, unlike lines before or too few for {chosen}")

@@ -40,7 +40,7 @@ def read_squad(path: str, strict: bool) -> Iterator[dict[str, Any]]:
         parts = [part for article in json.loads("".join(read_lines(path)))["data"] for part in article["paragraphs"]]
         for text, qa in [(part["context"], qa) for part in parts for qa in part["qas"]]:
             answers = [(one["text"], one["answer_start"]) for one in qa["answers"] if one["text"]]
-            if strict and not all(text.startswith(*answer) for answer in answers):
+            if strict and not all(at >= 0 and text.startswith(one, at) for one, at in answers):
                 raise ValueError(f"{path}, question {qa['id']}: an answer is not where `answer_start` says")
             yield {"text": qa["question"], "second": text, "label": answers}
     except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:

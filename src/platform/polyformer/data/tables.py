@@ -99,18 +99,41 @@ def _by_position(
         places, width, exact = {name: int(column) for name, column in columns.items()}, 0, False
         width = max(places.values()) + 1
     else:
-        header = next(rows, (1, []))[1]
-        missing = [str(column) for column in columns.values() if str(column) not in header]
-        if missing:
-            hint = "; columns are counted from 0 where there is no header" if len(columns) > 1 else ""
-            raise NoColumn(f"{path}, line 1: no column {missing[0]!r}; the columns are {', '.join(header)}{hint}")
+        header = _header(path, rows, columns, reading)
+        if header is None:
+            return
         places, width, exact = {name: header.index(str(column)) for name, column in columns.items()}, len(header), True
     for number, fields in rows:
-        if len(fields) < width or (exact and len(fields) > width):
+        if width > 1 and _is_blank(fields):
+            reading.blank(path, number)
+        elif len(fields) < width or (exact and len(fields) > width):
             needed = f"{'' if exact else 'at least '}{width}"
             reading.line(path, number, f"{path}, line {number}: {needed} fields are needed, but there are {len(fields)}")
         else:
             yield {name: fields[place] for name, place in places.items()}
+
+
+def _is_blank(fields: list[str]) -> bool:
+    return len(fields) == 1 and not fields[0].strip()
+
+
+def _header(path: Path, rows: Iterator[tuple[int, list[str]]], columns: Columns, reading: Reading) -> list[str] | None:
+    """The names of the columns, ours among them once each; None for an empty file that is passed over."""
+    number, header = next(((number, fields) for number, fields in rows if not _is_blank(fields)), (0, []))
+    if not number:
+        if not reading.is_broken(path):
+            reading.file(path, f"{path}: is empty; its first line must name the columns")
+        return None
+    for wanted in map(str, columns.values()):
+        if wanted not in header:
+            hint = "; columns are counted from 0 where there is no header" if len(columns) > 1 else ""
+            other = next((mark for mark in (";", "\t") if mark in header[0]), None) if len(header) == 1 else None
+            hint = f"; they must lie between commas, but here it is {other!r}" if other else hint
+            raise NoColumn(f"{path}, line {number}: no column {wanted!r}; the columns are {', '.join(header)}{hint}")
+        if header.count(wanted) > 1:
+            count = header.count(wanted)
+            raise NoColumn(f"{path}, line {number}: {count} columns have the name {wanted!r}; rename all but one")
+    return header
 
 
 def _read_jsonl(path: Path, columns: Columns, reading: Reading) -> Iterator[dict[str, str]]:
@@ -124,7 +147,8 @@ def _read_jsonl(path: Path, columns: Columns, reading: Reading) -> Iterator[dict
 def _read_json(path: Path, columns: Columns, reading: Reading) -> Iterator[dict[str, str]]:
     """One value, so that what is damaged in it is damaged as a whole."""
     try:
-        rows = _parse("\n".join(read_lines(path)), str(path))
+        text = "\n".join(read_lines(path))
+        rows = _parse(text, f"{path}: is empty" if not text.strip() else str(path))
     except ValueError as error:
         reading.file(path, str(error))
         return
@@ -233,6 +257,8 @@ def _text(value: Any, column: str, where: str, names: Sequence[str]) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
+    if value != value:
+        raise NoText(f"{where}: column {column!r} holds NaN, which is neither a text nor a number")
     if not isinstance(value, str | int | float):
         hint = " (a list may be labels: `data.target.kind: labels`)" if isinstance(value, list) else ""
         raise NoText(f"{where}: column {column!r} holds a {type(value).__name__}, not a text or a number{hint}")
