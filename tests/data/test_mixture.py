@@ -151,6 +151,11 @@ def test_a_part_without_training_data_is_named(tmp_path: Path) -> None:
         MixedData({"one": parts["one"], "two": masked(None)}).train_dataloader()
 
 
+def test_a_mixture_is_no_part(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`data\.parts\.two` has parts itself: name them beside the others"):
+        MixedData({"two": mixed(tmp_path)})
+
+
 def test_a_part_that_asks_for_another_tokenizer_is_named(tmp_path: Path) -> None:
     parts = mixed(tmp_path).parts
     parts["two"] = MaskedTextData(str(tmp_path / "other.txt"), tokenizer=TextTokenizerSettings(kind="character"))

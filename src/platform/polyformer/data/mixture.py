@@ -61,6 +61,8 @@ class MixedData(DataModule):
         for name, part in parts.items():
             if not name.isidentifier():
                 raise ValueError(f"`data.parts` has {name!r}, but names must be of letters, digits and _")
+            if isinstance(part, MixedData):
+                raise ValueError(f"`data.parts.{name}` has parts itself: name them beside the others")
             part.key = f"data.parts.{name}"
         if not temperature > 0.0:
             raise ValueError(f"`data.temperature` must be above 0, but is {temperature}")
