@@ -14,7 +14,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from polyformer.plain import appended, to_json, whole_file
+from polyformer.plain import appended, to_json, whole_file, whole_lines
 
 __all__ = ["MetricsFile", "RunFolder", "SamplesFile"]
 
@@ -144,7 +144,7 @@ class MetricsFile(Logger):
             validated: The same of validations, of which the first after each step is kept; a second is of a mean of weights.
         """
         if self.path.exists():
-            reader = csv.DictReader(io.StringIO(_whole_lines(self.path), newline=""))
+            reader = csv.DictReader(io.StringIO(whole_lines(self.path), newline=""))
             seen: set[int] = set()
             self.rows = []
             for row in reader:
@@ -191,7 +191,7 @@ class SamplesFile:
     def resume(self, step: int) -> None:
         """Reads the rows of an earlier session up to ``step``; later ones will be made again."""
         if self.path.exists():
-            lines = _whole_lines(self.path).split("\n")[:-1]
+            lines = whole_lines(self.path).split("\n")[:-1]
             self.rows = [row for row in map(json.loads, lines) if row["step"] <= step]
             with whole_file(self.path) as file:
                 file.writelines(f"{to_json(row)}\n" for row in self.rows)
@@ -201,10 +201,3 @@ class SamplesFile:
         self.rows = [*self.rows, *rows]
         with appended(self.path) as file:
             file.writelines(f"{to_json(row)}\n" for row in rows)
-
-
-def _whole_lines(path: Path) -> str:
-    """A file's lines without the last one where that has no end, because the disk was full or the power failed."""
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        text = file.read()
-    return text[: text.rfind("\n") + 1]
