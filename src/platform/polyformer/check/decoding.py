@@ -113,7 +113,7 @@ def rescored(subject: Subject) -> Result:
                 total = each.gather(1, torch.tensor(composed.tokens, device=probe.device).unsqueeze(1)).sum()
                 pairs.append((torch.tensor(composed.log_probability), total.cpu()))
     beams = f"beams of {' and '.join(map(str, probe.widths))}" if len(probe.widths) > 1 else "greedy"
-    return compared(pairs, f"{len(pairs)} hypotheses, {beams}", subject.largest)
+    return compared(pairs, f"{len(pairs)} hypotheses, {beams}", largest=subject.largest)
 
 
 @torch.no_grad()
@@ -127,7 +127,7 @@ def mates(subject: Subject) -> Result:
         alone = [probe.write([prompt], longest, width)[0] for prompt in prompts]
         scores = ([best[0].log_probability for best in found] for found in (together, alone))
         pairs += [(torch.tensor(one), torch.tensor(other)) for one, other in zip(*scores, strict=True)]
-    return compared(pairs, f"{several(len(prompts), 'text')}, together and alone", subject.largest)
+    return compared(pairs, f"{several(len(prompts), 'text')}, together and alone", largest=subject.largest)
 
 
 def _prompts(subject: Subject) -> list[Text]:

@@ -153,8 +153,9 @@ def _padded(subject: Subject, side: str) -> Result:
     longest = max(max(len(text.tokens), len(text.source)) for text in texts)
     amounts = sorted({amount if room is None else min(amount, room - longest) for amount in PADDING})
     pairs = (
-        (subject.probe.outputs([text], **{side: amount})[0], subject.probe.outputs([text])[0])
+        (subject.probe.outputs([text], **{side: amount})[0], exact)
         for text in texts
+        for exact in subject.probe.outputs([text])
         for amount in amounts
     )
     places = " and ".join(map(str, amounts))
