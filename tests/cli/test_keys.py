@@ -8,7 +8,7 @@ import pytest
 from polyformer.cli import main
 from polyformer.cli.keys import describe_keys
 from polyformer.cli.settings import parse_settings
-from polyformer.cli.shipped import shipped, shipped_names
+from polyformer.shipped import shipped, shipped_names
 
 ROOT = Path(__file__).parents[2]
 TRANSLATOR = "configs/translation/quickstart.yaml"

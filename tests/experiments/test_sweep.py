@@ -365,3 +365,10 @@ def test_a_real_sweep_is_killed_and_goes_on(config: Path, capsys: pytest.Capture
     assert main(["compare", "small-position"]) == 0
     told = capsys.readouterr().out
     assert "| Rotary " in told and "| Learned " in told and "at least 10 are needed" in told
+
+
+def test_a_shipped_config_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cell = Cell("base", {"config": ["configs/translation/quickstart.yaml"]})
+    SweepFolder(tmp_path / "sweep").accept([cell])
+    assert "configs/translation/quickstart.yaml" in (tmp_path / "sweep" / "sweep.yaml").read_text()

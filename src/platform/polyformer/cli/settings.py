@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from polyformer.cli.shipped import shipped, shipped_names
 from polyformer.errors import UsageError
+from polyformer.shipped import shipped, shipped_names
 from polyformer.training.names import nearest
 
 if TYPE_CHECKING:

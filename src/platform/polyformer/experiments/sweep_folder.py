@@ -14,6 +14,7 @@ import yaml
 from polyformer.experiments.runs import PRUNED
 from polyformer.experiments.sweep import Cell
 from polyformer.plain import to_json
+from polyformer.shipped import shipped
 
 __all__ = ["SweepFolder"]
 
@@ -106,4 +107,4 @@ class SweepFolder:
 
 def _digests(cell: Cell) -> list[str]:
     """Of its config files: sixteen hexadecimal digits each."""
-    return [hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] for file in cell.settings["config"]]
+    return [hashlib.sha256(Path(shipped(file)).read_bytes()).hexdigest()[:16] for file in cell.settings["config"]]
