@@ -81,7 +81,7 @@ def curves_figure(panels: Sequence[Panel], columns: int = 3) -> Figure:
         for curve, style in zip(panel.curves, line_styles(len(panel.curves)), strict=True):
             _draw(axes, curve, style)
         name_axes(axes, "", panel.across, panel.up)
-        axes.set_xlim(left=0.0)
+        axes.set_xlim(0.0, 1.04 * axes.dataLim.x1 if axes.dataLim.x1 > 0.0 else None)  # room for the last mark
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=panel.across == "steps"))
         axes.grid(True, color="0.92", linewidth=0.6)
         axes.set_axisbelow(True)
