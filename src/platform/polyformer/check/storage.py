@@ -1,6 +1,7 @@
 """Laws about saving and loading."""
 
 import copy
+import gc
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader
 from polyformer.check.kinds import probe_of
 from polyformer.check.law import NotApplicable, Result, counted, several
 from polyformer.check.subject import Subject
+from polyformer.training.checkpoints import AtomicCheckpointIO
 from polyformer.training.fitting import make_trainer
 from polyformer.training.schedules import Constant
 from polyformer.training.task import Task
@@ -81,9 +83,10 @@ def _trained(subject: Subject, batches: Sequence[Any], place: Path | None = None
         batches: One for each step.
         place: A checkpoint to go on from, whose steps are not made again.
     """
+    gc.collect()  # earlier trainers and tasks, which hold each other
     task = copy.deepcopy(subject.task).train()
     task.recipe = replace(task.recipe, schedule=Constant)
-    trainer = make_trainer(None, max_steps=len(batches), accelerator="cpu", devices=1)
+    trainer = make_trainer(None, max_steps=len(batches), accelerator="cpu", devices=1, plugins=[AtomicCheckpointIO()])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that nothing is validated
         loader: Any = DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
