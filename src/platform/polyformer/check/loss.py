@@ -5,21 +5,19 @@ Letters: B examples, N places that are predicted, V vocabulary or labels.
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from polyformer.check.law import NotApplicable, Result, compared, counted, several
 from polyformer.check.model import training_without_dropout
 from polyformer.check.pool import Pool, evaluation_pools
 from polyformer.check.subject import Subject
+from polyformer.check.training import trained
 from polyformer.training.contract import Loss
-from polyformer.training.fitting import make_trainer
 from polyformer.training.recipe import Recipe
 from polyformer.training.schedules import Constant
 from polyformer.training.task import Task
@@ -134,12 +132,10 @@ def _step(subject: Subject, pool: Pool, batches: list[list[int]]) -> dict[str, T
     task = copy.deepcopy(subject.task)
     task.recipe = Recipe(optimizer=partial(torch.optim.SGD, lr=RATE), schedule=Constant)
     accelerator = "cpu" if subject.device.type == "cpu" else "gpu"
-    trainer = make_trainer(None, max_steps=1, accumulate_grad_batches=len(batches), accelerator=accelerator, devices=1)
+    keys: dict[str, Any] = {"max_steps": 1, "accumulate_grad_batches": len(batches), "accelerator": accelerator}
     before = {name: weight.detach().clone() for name, weight in task.named_parameters()}
-    with training_without_dropout(task), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that nothing is validated
-        trainer.fit(task, DataLoader([pool.batch(places) for places in batches], batch_size=None))  # type: ignore[arg-type]
-    return {name: before[name] - weight.detach().to(before[name].device) for name, weight in task.named_parameters()}
+    with training_without_dropout(task), trained(task, [pool.batch(places) for places in batches], **keys):
+        return {name: before[name] - weight.detach().to(before[name].device) for name, weight in task.named_parameters()}
 
 
 @torch.no_grad()

@@ -1,8 +1,6 @@
 """Laws about saving and loading."""
 
 import copy
-import gc
-import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from polyformer.check.kinds import probe_of
 from polyformer.check.law import NotApplicable, Result, counted, several
 from polyformer.check.subject import Subject
-from polyformer.training.checkpoints import AtomicCheckpointIO
-from polyformer.training.fitting import make_trainer
+from polyformer.check.training import trained
 from polyformer.training.schedules import Constant
 from polyformer.training.task import Task
 
@@ -67,28 +63,26 @@ def resumed(subject: Subject) -> Result:
     first, then = pool.batch(pool.few), pool.batch(pool.alike)
     with TemporaryDirectory() as folder:
         place = Path(folder) / "begun.ckpt"
-        whole = _trained(subject, [first, then])[1]
-        _trained(subject, [first])[0].save_checkpoint(place)
-        again = _trained(subject, [then, then], place)[1]  # the first of two batches has been, whichever is served first
+        whole = _weights(subject, [first, then])
+        _weights(subject, [first], end=place)
+        again = _weights(subject, [then, then], begin=place)  # the first of two batches has been, whichever is served first
     gaps = [float((again[name].double() - value.double()).abs().max()) for name, value in whole.items() if value.numel()]
     same = all(torch.equal(again[name], value) for name, value in whole.items())
     return Result("pass" if same else "fail", "2 steps, and the second of them after loading", max(gaps), 0.0)
 
 
-def _trained(subject: Subject, batches: Sequence[Any], place: Path | None = None) -> tuple[Any, dict[str, Tensor]]:
-    """The trainer of Lightning's, and the weights, after a step for each batch with the task's own optimizer and dropout.
+def _weights(subject: Subject, batches: Sequence[Any], begin: Path | None = None, end: Path | None = None) -> dict[str, Tensor]:
+    """The weights after a step for each batch with the task's own optimizer and dropout.
 
     Args:
         subject: Whose task is trained, a copy of it.
         batches: One for each step.
-        place: A checkpoint to go on from, whose steps are not made again.
+        begin: A checkpoint to go on from, whose steps are not made again.
+        end: Where the end is saved.
     """
-    gc.collect()  # earlier trainers and tasks, which hold each other
     task = copy.deepcopy(subject.task).train()
     task.recipe = replace(task.recipe, schedule=Constant)
-    trainer = make_trainer(None, max_steps=len(batches), accelerator="cpu", devices=1, plugins=[AtomicCheckpointIO()])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that nothing is validated
-        loader: Any = DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
-        trainer.fit(task, loader, ckpt_path=place, weights_only=True)
-    return trainer, task.state_dict()
+    with trained(task, batches, begin, max_steps=len(batches), accelerator="cpu") as trainer:
+        if end is not None:
+            trainer.save_checkpoint(end)
+        return task.state_dict()
