@@ -34,7 +34,7 @@ def test_every_key_is_there_with_its_value_and_its_help(capsys: pytest.CaptureFi
     assert "ALiBi" in keys["model.position"] and "FullAttention" not in keys["model.position"]
     assert keys["model.position.fraction"].startswith("1.0 ") and keys["training.optimizer.lr"].startswith("0.003 ")
     assert keys["data.tokenizer.vocab_size"].startswith("340 ") and keys["task.search.beam"].startswith("5 ")
-    assert keys["model.norm"].endswith("One of layer_norm, rms_norm.") and keys["trainer.max_steps"].startswith("900 ")
+    assert keys["model.norm"].endswith("One of layer_norm, rms_norm, none.") and keys["trainer.max_steps"].startswith("900 ")
     assert all(about.partition(" ")[2] for key, about in keys.items() if not key.startswith("trainer."))
     assert main(["fit", "--config", TRANSLATOR, "--keys"]) == 0
     assert "data.train_count = 8000\n" in capsys.readouterr().out

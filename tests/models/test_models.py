@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from polyformer.models import Decoder, Encoder, EncoderDecoder, EncoderDecoderOptions
-from polyformer.nn import FeedForward, Learned, NoPosition, Relative, Sinusoidal, SwiGLU
+from polyformer.nn import RNN, FeedForward, Learned, NoFeedForward, NoPosition, Relative, Sinusoidal, SwiGLU
 
 V, D = 13, 8
 TIED = ["all", "target", "none"]
@@ -199,6 +199,16 @@ def test_only_pre_norm_stacks_end_with_a_norm() -> None:
     assert isinstance(Encoder(options(norm_place="pre"), 1).norm, nn.LayerNorm)
     assert isinstance(Encoder(options(norm_place="pre", norm="rms_norm"), 1).norm, nn.RMSNorm)
     assert isinstance(Encoder(options(norm_place="post"), 1).norm, nn.Identity)
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_a_stack_without_norms_has_none_and_grows_with_its_input(place: str) -> None:
+    """Without positions, biases and ReLUs that cut, twice the embeddings are twice what a linear stack makes of them."""
+    made = Encoder(options(norm="none", norm_place=place, mixer=RNN, feed_forward=NoFeedForward, position=NoPosition), 2).eval()
+    assert not any(isinstance(part, nn.LayerNorm | nn.RMSNorm) for part in made.modules())
+    x = 1e-4 * torch.randn(2, 5, made.shape.d_model)  # where tanh is a straight line
+    assert not torch.allclose(made(x), x, atol=1e-6)
+    torch.testing.assert_close(made(2 * x), 2 * made(x), rtol=1e-3, atol=1e-7)
 
 
 def test_logits_are_a_product_with_the_output_weight() -> None:

@@ -110,6 +110,7 @@ def test_norms_are_their_formulas() -> None:
     centred = x - x.mean(-1, keepdim=True)
     close(make_norm("layer_norm", 8)(x), centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt())
     close(make_norm("rms_norm", 8)(x), x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt())
+    assert torch.equal(make_norm("none", 8)(x), x)
 
 
 def test_embeddings_are_scaled_to_unit_variance() -> None:

@@ -4,7 +4,7 @@ from polyformer.models.decoder_only import DecoderOnly
 from polyformer.models.encoder_decoder import Continuation, EncoderDecoder
 from polyformer.models.encoder_only import EncoderOnly
 from polyformer.models.initialization import InitializationName, initialize
-from polyformer.models.options import DecoderOnlyOptions, EncoderDecoderOptions, EncoderOnlyOptions, StackOptions
+from polyformer.models.options import DecoderOnlyOptions, EncoderDecoderOptions, EncoderOnlyOptions, Ngrams, StackOptions
 from polyformer.models.stack import Decoder, Encoder, Placement, StackState
 from polyformer.models.writing import Writing
 
@@ -19,6 +19,7 @@ __all__ = [
     "EncoderOnly",
     "EncoderOnlyOptions",
     "InitializationName",
+    "Ngrams",
     "Placement",
     "StackOptions",
     "StackState",

@@ -24,7 +24,7 @@ class EncoderOnly(nn.Module):
         options: What the user chose.
 
     Raises:
-        ValueError: For a number of segments below 0.
+        ValueError: For a number of segments below 0, and for n-grams that cannot be.
 
     >>> import torch
     >>> model = EncoderOnly(9, EncoderOnlyOptions(d_model=8, num_heads=2, num_layers=1, segments=2))
@@ -37,6 +37,7 @@ class EncoderOnly(nn.Module):
         if options.segments < 0:
             raise ValueError(f"`model.segments` must be at least 0, but is {options.segments}")
         self.embedding = TokenEmbedding(size, options.d_model, options.word_dropout)
+        self.ngram_embedding = options.ngrams.embedding(options.d_model)
         self.segment_embedding = TokenEmbedding(options.segments, options.d_model) if options.segments else None
         self.stack = Encoder(options, options.num_layers)
         initialize(self, options.initialization)
@@ -54,6 +55,8 @@ class EncoderOnly(nn.Module):
             (B, L, D).
         """
         x = self.embedding(tokens)
+        if self.ngram_embedding is not None:
+            x = x + self.ngram_embedding(tokens, keep)
         if self.segment_embedding is not None:
             x = x + self.segment_embedding(tokens.new_zeros(tokens.shape) if segment is None else segment)
         else:

@@ -13,6 +13,7 @@ from polyformer.nn import (
     FullAttention,
     Mixer,
     MixerFactory,
+    NgramEmbedding,
     NoPosition,
     NormKind,
     NormPlace,
@@ -22,7 +23,7 @@ from polyformer.nn import (
     Sinusoidal,
 )
 
-__all__ = ["DecoderOnlyOptions", "EncoderDecoderOptions", "EncoderOnlyOptions", "StackOptions"]
+__all__ = ["DecoderOnlyOptions", "EncoderDecoderOptions", "EncoderOnlyOptions", "Ngrams", "StackOptions"]
 
 F = TypeVar("F", bound=Callable[[Shape], Any])
 
@@ -45,7 +46,8 @@ class StackOptions:
         positions: Positions likewise, of those that act in layers (not Sinusoidal, not Learned), as [Rotary, NoPosition];
             layers that come to the same item share its weights if its kind is shared; empty: every layer has `position`.
         feed_forward: What each token computes alone.
-        norm: Kind of normalisation.
+        norm: Kind of normalisation. With "none" the mean over a text stays near the sum of what its words say, where norms
+            give a word that says nothing the length of all others; for stacks of few layers.
         norm_place: Before each sublayer ("pre") or after its residual sum ("post", as in Vaswani et al. 2017).
         initialization: How weights start.
         checkpointing: Keep only the inputs of blocks and compute the rest again in the backward pass (Chen et al. 2016):
@@ -140,6 +142,25 @@ class DecoderOnlyOptions(StackOptions):
     output_dropout: float = 0.0
 
 
+@dataclass(frozen=True)
+class Ngrams:
+    """Which n-grams have vectors of their own (:class:`~polyformer.nn.NgramEmbedding`).
+
+    Args:
+        orders: Lengths of the n-grams in tokens, as [2, 3]; empty: there are none.
+        buckets: Number of vectors; n-grams whose hashes agree share one.
+        dropout: Probability of dropping one of these vectors, wherever it is used in the batch.
+    """
+
+    orders: list[int] = field(default_factory=list)
+    buckets: int = 100_000
+    dropout: float = 0.0
+
+    def embedding(self, d_model: int) -> NgramEmbedding | None:
+        """What adds the vectors; None where there are none."""
+        return NgramEmbedding(self.orders, self.buckets, d_model, self.dropout) if self.orders else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncoderOnlyOptions(StackOptions):
     """An encoder that reads a text whole.
@@ -150,11 +171,13 @@ class EncoderOnlyOptions(StackOptions):
             3.2); 0: none.
         word_dropout: Probability of dropping a word of the vocabulary from the input, wherever it stands in the batch
             (Gal and Ghahramani 2016).
+        ngrams: Vectors of n-grams that are added to those of the tokens.
     """
 
     num_layers: int = 4
     segments: int = 0
     word_dropout: float = 0.0
+    ngrams: Ngrams = field(default_factory=Ngrams)
 
 
 def _one_or_several(key: str, one: F, several: list[F], default: type[Any], shape: Shape) -> list[F]:

@@ -5,7 +5,7 @@ from polyformer.nn.attention import CrossAttention, FullAttention
 from polyformer.nn.block import BlockState, DecoderBlock, EncoderBlock
 from polyformer.nn.cross import Bahdanau, Luong
 from polyformer.nn.dropout import Dropout, dropout, dropout_add, relu_dropout
-from polyformer.nn.embedding import TokenEmbedding
+from polyformer.nn.embedding import NgramEmbedding, TokenEmbedding
 from polyformer.nn.feed_forward import FeedForward, FeedForwardFactory, NoFeedForward, SwiGLU
 from polyformer.nn.mask import Mask, Pattern
 from polyformer.nn.mixer import (
@@ -77,6 +77,7 @@ __all__ = [
     "Mixer",
     "MixerFactory",
     "NTKScaling",
+    "NgramEmbedding",
     "NoFeedForward",
     "NoPosition",
     "NormKind",

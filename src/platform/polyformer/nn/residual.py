@@ -17,12 +17,14 @@ from polyformer.nn.dropout import Dropout, dropout_add
 
 __all__ = ["NormKind", "NormPlace", "Residual", "make_norm"]
 
-NormKind = Literal["layer_norm", "rms_norm"]
+NormKind = Literal["layer_norm", "rms_norm", "none"]
 NormPlace = Literal["pre", "post"]
 
 
 def make_norm(kind: NormKind, d_model: int) -> nn.Module:
-    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019) over the last dimension."""
+    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019) over the last dimension, or nothing."""
+    if kind == "none":
+        return nn.Identity()
     return nn.LayerNorm(d_model) if kind == "layer_norm" else nn.RMSNorm(d_model, eps=1e-6)
 
 
