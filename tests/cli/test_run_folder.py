@@ -53,12 +53,20 @@ def test_a_key_that_stands_twice(more: str, said: str, tmp_path: Path, capsys: p
     assert f"twice.yaml{said}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("interval", ["0", "-1", "0.0"])
-def test_validations_are_some_steps_apart(interval: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("key", "value", "said"), [
+    ("val_check_interval", "0", "a number of steps, or a share of a pass"),
+    ("val_check_interval", "-1", "a number of steps, or a share of a pass"),
+    ("val_check_interval", "0.0", "a number of steps, or a share of a pass"),
+    ("gradient_clip_val", "-1", "at least 0, where gradients stay as they are, but is -1"),
+    ("gradient_clip_val", ".nan", "at least 0, where gradients stay as they are, but is nan"),
+])  # fmt: skip
+def test_values_of_the_trainer_that_make_no_sense(
+    key: str, value: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
-    words = ["--run", str(tmp_path / "run"), "--trainer.val_check_interval", interval]
+    words = ["--run", str(tmp_path / "run"), f"--trainer.{key}", value]
     assert main(["fit", "--config", str(tmp_path / "small.yaml"), *words]) == 1
-    assert "`trainer.val_check_interval` must be a number of steps, or a share of a pass" in capsys.readouterr().err
+    assert f"`trainer.{key}` must be {said}" in capsys.readouterr().err
 
 
 def test_a_refused_run_is_not_said_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,12 +73,20 @@ def steps_of(keys: Namespace, data: DataModule, devices: int = 1) -> int:
 
 
 def trainer_keys(keys: Namespace, data: DataModule, steps: int, devices: int = 1) -> Namespace:
-    """What Lightning is told, so that the end of a pass over the data means nothing to it."""
+    """What Lightning is told, so that the end of a pass over the data means nothing to it.
+
+    Raises:
+        ValueError: For a value that makes no sense.
+    """
     accumulated, per_epoch = int(keys.accumulate_grad_batches), data.batches_per_epoch(devices)
     overfits = bool(keys.overfit_batches)
     every: Any = keys.val_check_interval  # in optimizer steps, as everything here; or a share of a pass over the data
     if every is not None and not every > 0:
         raise ValueError(f"`trainer.val_check_interval` must be a number of steps, or a share of a pass, but is {every}")
+    if keys.gradient_clip_val is not None and not keys.gradient_clip_val >= 0:
+        raise ValueError(
+            f"`trainer.gradient_clip_val` must be at least 0, where gradients stay as they are, but is {keys.gradient_clip_val}"
+        )
     if every is None or isinstance(every, float):
         whole = steps if per_epoch is None or overfits else per_epoch / accumulated
         every = max(1, round((every or 1.0) * whole))
