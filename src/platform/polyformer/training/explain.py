@@ -9,6 +9,9 @@ from polyformer.training.names import nearest
 
 __all__ = ["explain"]
 
+TYPES = {"float": "a number", "int": "a whole number", "bool": "true or false", "list": "a list", "str": "a text"}
+"""What a value should be, in a user's words."""
+
 WHERE = r'(?:Parser key|[Aa]rgument) "?-*([\w.]+)"?:'
 
 
@@ -24,7 +27,7 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
     if match := re.search(r"^ *- (.*`.+)$", text, re.MULTILINE):  # ours, among what other types of the value would have needed
         return UsageError(match[1])
     if match := re.search(r"unrecognized arguments: --([^\s=]+)", text):
-        return UsageError(f"unknown key --{match[1]}{nearest(match[1], keys)}")
+        return UsageError(f"unknown key --{match[1]}{_within(match[1], keys) or nearest(match[1], keys)}")
     if match := re.search(r"Group '([^']+)' does not accept option '([^']+)'", text):
         return _unknown(f"{match[1]}.{match[2]}", keys)
     where = re.search(WHERE, text)
@@ -35,11 +38,38 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
         return UsageError(f"`{key}` is {match[1]}, but there is no such class{nearest(match[1], classes_for(key))}")
     if match := re.search(r"Expected an? (?:<class ')?(.+?)'?>?\. Got value: (.*?)(?:\. Got value: .*)?$", text, re.MULTILINE):
         chain = dict.fromkeys(re.findall(WHERE, text[: match.start()]))  # from the option down to what is within it
-        return UsageError(f"`{'.'.join(chain)}` must be {match[1]}, but is {match[2]}")
+        return UsageError(f"`{'.'.join(chain)}` must be {_in_words(match[1])}, but is {match[2]}")
+    whole = ".".join(dict.fromkeys(re.findall(WHERE, text)))
+    if within := sorted({known.removeprefix(f"{whole}.").split(".")[0] for known in keys if known.startswith(f"{whole}.")}):
+        return UsageError(
+            f"`{whole}` has keys of its own, and is given by them: {', '.join(f'{whole}.{one}' for one in within)}"
+        )
     if match := re.search(r"the following arguments are required: (\w+)", text):
         return UsageError(f"`{key}` needs `{match[1]}`")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return UsageError(" ".join(lines[:3])[:400])
+
+
+def _within(name: str, keys: list[str]) -> str:
+    """The end of a message: which key was meant where only its last names are given.
+
+    >>> _within("vocab_size", ["data.tokenizer.vocab_size", "model.d_model"])
+    '; did you mean data.tokenizer.vocab_size?'
+    """
+    whole = sorted(key for key in keys if key.endswith(f".{name}"))
+    return f"; did you mean {' or '.join(whole)}?" if whole else ""
+
+
+def _in_words(kind: str) -> str:
+    """What a value should be.
+
+    >>> _in_words("typing.Literal['pre', 'post']"), _in_words("int")
+    ('pre or post', 'a whole number')
+    """
+    if kind.startswith("typing.Literal["):
+        *most, last = [choice.strip("'\"") for choice in kind.removeprefix("typing.Literal[").rstrip("]").split(", ")]
+        return f"{', '.join(most)} or {last}" if most else last
+    return TYPES.get(kind, kind)
 
 
 def _unknown(key: str, keys: list[str]) -> UsageError:
