@@ -66,7 +66,7 @@ def instantiates(words: list[str]) -> None:
         (["--model.tied", "some"], "`model.tied` must be all, target or none, but is some"),
         (
             ["--training.averaging", "ema"],
-            "`training.averaging` has keys of its own, and is given by them: training.averaging.count,",
+            "`training.averaging` has keys of its own, and is given by them: training.",
         ),
         (["--data.tokenizer", "bpe"], "`data.tokenizer` has keys of its own, and is given by them: data.tokenizer."),
         (["--vocab_size", "3"], "unknown key --vocab_size; did you mean data.tokenizer.vocab_size?"),
