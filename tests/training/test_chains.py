@@ -165,6 +165,12 @@ def test_differing_keys_are_said(folder: Path, first: Path) -> None:
     assert "`model.num_layers` is 1 here, but 2 in" in log and "not used" in log
 
 
+def test_what_is_dropped_is_no_difference(folder: Path, first: Path) -> None:
+    words = ["--model.init_from", str(first), "--model.mixer.dropout", "0.5", "--model.feed_forward.dropout", "0.5"]
+    log = (fit(folder, "small.yaml", "dropped", *words, "--trainer.max_steps", "1") / "log.txt").read_text()
+    assert "begun with the weights of" in log and " here, but " not in log.replace("`model.num_layers` is 1 here, but 2 in", "")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

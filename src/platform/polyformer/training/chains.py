@@ -98,7 +98,7 @@ class Beginning:
         """Keys of the network that both have, with differing values, which shapes alone do not always tell."""
         stored: dict[str, Any] = self.content["polyformer"]["settings"].get("model", {})
         for key, value in task.settings.get("model", {}).items():
-            if key in stored and key not in FREE and stored[key] != value:
+            if key in stored and key not in FREE and structure(stored[key]) != structure(value):
                 names = _class_name(value), _class_name(stored[key])
                 yield (key, *names) if names[0] != names[1] else (key, value, stored[key])
 
@@ -107,6 +107,20 @@ class Beginning:
         if name is None:
             return "it has no part of the same name"
         return f"{name} is {tuple(given[name].shape)} there and {tuple(own[name].shape)} here: set the keys of `model:` alike"
+
+
+def structure(value: Any) -> Any:
+    """What of a key's value decides on the network: not how much is dropped, nor whether no arguments are written out.
+
+    >>> structure({"class_path": "LSTM", "init_args": {"dropout": 0.1}}), structure({"buckets": 9, "dropout": 0.1})
+    ({'class_path': 'LSTM'}, {'buckets': 9})
+    """
+    if isinstance(value, list):
+        return [structure(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: structure(one) for key, one in value.items() if key != "dropout"}
+    return {key: one for key, one in kept.items() if (key, one) != ("init_args", {})}
 
 
 def other_labels(theirs: Assets, mine: Assets) -> list[tuple[str, int]]:
