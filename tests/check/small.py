@@ -19,7 +19,7 @@ KINDS = {
     "data: {train: FOLDER/pairs.tsv, validation: FOLDER/pairs.tsv, source: 0, target: 1, TOKENS}\n",
     "LanguageModeling": MODEL + ", num_layers: 2, position: Relative}\n"
     "data: {train: FOLDER/lines.txt, validation: FOLDER/lines.txt, window: 64, stride: 32, TOKENS}",
-    "Classification": MODEL + ", num_layers: 2, position: Learned, segments: 2}\n"
+    "Classification": MODEL + ", num_layers: 2, position: Learned, segments: 2, ngrams: {orders: [2, 3], buckets: 50}}\n"
     "data: {train: FOLDER/labelled.tsv, validation: FOLDER/labelled.tsv, text: 0, second: 1, label: 2,\n"
     "       limits: {max_length: 64}, TOKENS}",
     "MaskedLanguageModeling": MODEL + ", num_layers: 1, segments: 2}\n"

@@ -16,7 +16,7 @@ import polyformer.tasks.translation as translation
 from polyformer.check import Subject
 from polyformer.data import BatchLoader, TokenBatches
 from polyformer.models import StackState
-from polyformer.nn import KeyValues, Learned, Mask, Relative, Residual, SlidingWindow, Where, attend
+from polyformer.nn import KeyValues, Learned, Mask, NgramEmbedding, Relative, Residual, SlidingWindow, Where, attend
 from polyformer.tasks.classification import Classification
 from polyformer.tasks.language_modeling import LanguageModeling
 from polyformer.tasks.translation import Translation
@@ -87,6 +87,11 @@ def a_pad_that_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Mask, "dense", lambda mask, q_at, k_at: original(replace(mask, keep=None), q_at, k_at))
 
 
+def ngrams_that_read_padding(patch: pytest.MonkeyPatch) -> None:
+    original = NgramEmbedding.forward
+    patch.setattr(NgramEmbedding, "forward", lambda ngrams, tokens, keep: original(ngrams, tokens))
+
+
 def documents_that_see_each_other(patch: pytest.MonkeyPatch) -> None:
     original = Mask.dense
     patch.setattr(Mask, "dense", lambda mask, q_at, k_at: original(replace(mask, document=None), q_at, k_at))
@@ -147,12 +152,13 @@ def step_of_means(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: list[tuple[str, str, Plant, str]] = [
-    # the faults of issue 5
+    # faults that other toolkits have had
     ("a mask that leaks", "Translation", a_mask_that_leaks, "causal"),
     ("a mask that leaks", "LanguageModeling", a_mask_that_leaks, "causal"),
     ("a pad that counts", "Translation", a_pad_that_counts, "right_padding"),
     ("a pad that counts", "LanguageModeling", a_pad_that_counts, "left_padding"),
     ("a pad that counts", "Classification", a_pad_that_counts, "right_padding"),
+    ("n-grams that read padding", "Classification", ngrams_that_read_padding, "left_padding"),
     ("a cache offset by one", "Translation", a_cache_offset_by_one, "cached"),
     ("a cache offset by one", "LanguageModeling", a_cache_offset_by_one, "cached"),
     ("a bias with the wrong sign when cached", "LanguageModeling", after(Relative, "bias", turned), "cached"),

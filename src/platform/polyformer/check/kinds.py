@@ -208,9 +208,7 @@ class EncoderOnlyProbe(Probe):
         rows = side_by_side([text.tokens for text in texts], self.device, right, left)
         if not left:
             return rows.each(self.network(rows.tokens, None, rows.keep))
-        embedded = self.network.embedding(rows.tokens)
-        if self.network.segment_embedding is not None:
-            embedded = embedded + self.network.segment_embedding(torch.zeros_like(rows.tokens))
+        embedded = self.network.embed(rows.tokens, None, rows.keep)
         return rows.each(self.network.stack(embedded, Placement(rows.keep, rows.at)))
 
     def seeing_nothing(self, texts: Sequence[Text]) -> Tensor:

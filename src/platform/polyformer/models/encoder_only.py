@@ -54,12 +54,16 @@ class EncoderOnly(nn.Module):
         Returns:
             (B, L, D).
         """
-        x = self.embedding(tokens)
+        read: Tensor = self.stack(self.embed(tokens, segment, keep), Placement(keep))
+        return read
+
+    def embed(self, tokens: Tensor, segment: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
+        """What enters the stack, (B, L, D), of the same as :meth:`forward`."""
+        x: Tensor = self.embedding(tokens)
         if self.ngram_embedding is not None:
             x = x + self.ngram_embedding(tokens, keep)
         if self.segment_embedding is not None:
             x = x + self.segment_embedding(tokens.new_zeros(tokens.shape) if segment is None else segment)
         else:
             assert segment is None
-        read: Tensor = self.stack(x, Placement(keep))
-        return read
+        return x
