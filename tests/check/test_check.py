@@ -90,7 +90,7 @@ def test_the_networks_of_all_configs_pass_without_data(
     monkeypatch.setattr(Subject, "reloaded", property(lambda subject: subject.task))  # loading takes longer than the rest
     model = yaml.safe_load(config.read_text())["model"]
     deep = max(len(own) if isinstance(own, list) else 1 for own in (model.get("mixers"), model.get("positions")))
-    small = {"d_model": 4 * model["num_heads"]} | {key: deep for key in model if key.endswith("_layers")}
+    small = {"d_model": 4 * model.get("num_heads", 4)} | {key: deep for key in model if key.endswith("_layers")}
     words = [word for key, value in small.items() for word in (f"--model.{key}", str(value))]
     if config.stem != "sst2_snli":
         words += ["--data.tokenizer.vocab_size", "300"]
