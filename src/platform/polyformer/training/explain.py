@@ -39,11 +39,11 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
     if match := re.search(r"Expected an? (?:<class ')?(.+?)'?>?\. Got value: (.*?)(?:\. Got value: .*)?$", text, re.MULTILINE):
         chain = dict.fromkeys(re.findall(WHERE, text[: match.start()]))  # from the option down to what is within it
         return UsageError(f"`{'.'.join(chain)}` must be {_in_words(match[1])}, but is {match[2]}")
-    whole = ".".join(dict.fromkeys(re.findall(WHERE, text)))
-    if within := sorted({known.removeprefix(f"{whole}.").split(".")[0] for known in keys if known.startswith(f"{whole}.")}):
-        return UsageError(
-            f"`{whole}` has keys of its own, and is given by them: {', '.join(f'{whole}.{one}' for one in within)}"
-        )
+    if "Unable to load config" in text:  # a value where keys are expected
+        whole = ".".join(dict.fromkeys(re.findall(WHERE, text)))
+        within = sorted({known.removeprefix(f"{whole}.").split(".")[0] for known in keys if known.startswith(f"{whole}.")})
+        named = ", ".join(f"{whole}.{one}" for one in within)
+        return UsageError(f"`{whole}` has keys of its own, and is given by them: {named}")
     if match := re.search(r"the following arguments are required: (\w+)", text):
         return UsageError(f"`{key}` needs `{match[1]}`")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
