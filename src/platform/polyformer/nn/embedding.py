@@ -65,7 +65,7 @@ class NgramEmbedding(nn.Module):
         if buckets < 1:
             raise ValueError(f"`model.ngrams.buckets` must be at least 1, but is {buckets}")
         self.orders = frozenset(orders)
-        self.word_dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.table = nn.Parameter(torch.zeros(buckets, d_model))
         self.scale = math.sqrt(d_model)
 
@@ -82,7 +82,7 @@ class NgramEmbedding(nn.Module):
         found = [torch.where(whole, hashed % len(self.table), -1) for hashed, whole in self._ngrams(tokens, keep)]
         rows = torch.stack(found)  # (orders, B, L), -1 where there is no n-gram
         vectors = F.embedding(rows.clamp(min=0), self.table) * (rows >= 0).unsqueeze(-1) * self.scale
-        return _drop_words(vectors, rows.clamp(min=0), self.word_dropout, len(self.table)).sum(dim=0)
+        return _drop_words(vectors, rows.clamp(min=0), self.dropout, len(self.table)).sum(dim=0)
 
     def _ngrams(self, tokens: Tensor, keep: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
         """(hashes, whether there is one) of the n-grams that end at each token, (B, L) both, for each order."""
