@@ -42,8 +42,7 @@ class Polyformer(nn.Module):
         self.network = EncoderOnly(sizes.vocabulary, options)
         self.pooling = Mean(options.shape(causal=False))
         self.dropout = Dropout(sizes.dropout)
-        self.output = nn.Linear(self.pooling.width, sizes.labels)
-        initialize(self.output, options.initialization)
+        self.output = initialize(nn.Linear(self.pooling.width, sizes.labels), "gpt2")
 
     def forward(self, batch: Batch) -> Tensor:
         keep = batch.keep
