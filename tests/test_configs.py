@@ -69,6 +69,8 @@ def instantiates(words: list[str]) -> None:
             "`training.averaging` has keys of its own, and is given by them: training.",
         ),
         (["--data.tokenizer", "bpe"], "`data.tokenizer` has keys of its own, and is given by them: data.tokenizer."),
+        (["--training.tuning.low_rank", "{rank: x}"], "`training.tuning.low_rank.rank` must be a whole number, but is x"),
+        (["--model.encoder_layer", "3"], "unknown key --model.encoder_layer; did you mean model.encoder_layers?"),
         (["--vocab_size", "3"], "unknown key --vocab_size; did you mean data.tokenizer.vocab_size?"),
         (["--config", "missing.yaml"], "missing.yaml: no such file"),
         (["--data", "PairData", "--data.train_count", "3"], "unknown key data.train_count"),

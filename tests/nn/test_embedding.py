@@ -91,3 +91,9 @@ def test_a_dropped_ngram_is_dropped_wherever_it_stands() -> None:
 def test_what_cannot_be_is_refused(orders: list[int], buckets: int, said: str) -> None:
     with pytest.raises(ValueError, match=f"model.ngrams.{said}"):
         EncoderOnly(9, EncoderOnlyOptions(ngrams=Ngrams(orders, buckets)))
+
+
+@pytest.mark.parametrize("dropout", [-0.5, 1.0, float("nan")])
+def test_a_dropout_that_cannot_be_is_refused_by_its_key(dropout: float) -> None:
+    with pytest.raises(ValueError, match=r"`model.ngrams.dropout` must be at least 0 and below 1, but is"):
+        Ngrams([2], dropout=dropout)

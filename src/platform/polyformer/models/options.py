@@ -150,11 +150,18 @@ class Ngrams:
         orders: Lengths of the n-grams in tokens, as [2, 3]; empty: there are none.
         buckets: Number of vectors; n-grams whose hashes agree share one.
         dropout: Probability of dropping one of these vectors, wherever it is used in the batch.
+
+    Raises:
+        ValueError: For a dropout below 0, or of 1 and more.
     """
 
     orders: list[int] = field(default_factory=list)
     buckets: int = 100_000
     dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"`model.ngrams.dropout` must be at least 0 and below 1, but is {self.dropout}")
 
     def embedding(self, d_model: int) -> NgramEmbedding | None:
         """What adds the vectors; None where there are none."""

@@ -91,7 +91,7 @@ class TaskParser:
         self.task = task
         for name in polyformer.data.__all__:
             getattr(polyformer.data, name)  # a class is known by its bare name once it is imported
-        parser = ArgumentParser(exit_on_error=False, prog="platform fit", default_env=False)
+        parser = ArgumentParser(exit_on_error=False, prog="platform fit", default_env=False, allow_abbrev=False)
         parser.add_argument("--config", action="config", help="YAML file with any of the keys below; may be repeated")
         parser.add_argument("--seed", type=int, default=0, help="decides initial weights, dropout and the order of the data")
         parser.add_subclass_arguments(

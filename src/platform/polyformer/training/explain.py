@@ -37,10 +37,9 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
     if match := re.search(r"(?:Expected a dot import path string:|Unexpected import path format:) '?([\w.]+)", text):
         return UsageError(f"`{key}` is {match[1]}, but there is no such class{nearest(match[1], classes_for(key))}")
     if match := re.search(r"Expected an? (?:<class ')?(.+?)'?>?\. Got value: (.*?)(?:\. Got value: .*)?$", text, re.MULTILINE):
-        chain = dict.fromkeys(re.findall(WHERE, text[: match.start()]))  # from the option down to what is within it
-        return UsageError(f"`{'.'.join(chain)}` must be {_in_words(match[1])}, but is {match[2]}")
+        return UsageError(f"`{_whole(text[: match.start()])}` must be {_in_words(match[1])}, but is {match[2]}")
     if "Unable to load config" in text:  # a value where keys are expected
-        whole = ".".join(dict.fromkeys(re.findall(WHERE, text)))
+        whole = _whole(text)
         within = sorted({known.removeprefix(f"{whole}.").split(".")[0] for known in keys if known.startswith(f"{whole}.")})
         named = ", ".join(f"{whole}.{one}" for one in within)
         return UsageError(f"`{whole}` has keys of its own, and is given by them: {named}")
@@ -48,6 +47,18 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
         return UsageError(f"`{key}` needs `{match[1]}`")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return UsageError(" ".join(lines[:3])[:400])
+
+
+def _whole(text: str) -> str:
+    """The key that a message is about, from the option down to what is within it.
+
+    >>> _whole('Parser key "data": no; Parser key "limits": no'), _whole('Parser key "a": no; Parser key "a.b": no')
+    ('data.limits', 'a.b')
+    """
+    whole = ""
+    for name in dict.fromkeys(re.findall(WHERE, text)):
+        whole = name if not whole or name.startswith(f"{whole}.") else f"{whole}.{name}"
+    return whole
 
 
 def _within(name: str, keys: list[str]) -> str:
