@@ -159,11 +159,11 @@ def table(turns: dict[str, list[Turn]], ours: str, unit: str) -> list[str]:
 
     Args:
         turns: From :func:`play`.
-        ours: The contender that is not a peer.
+        ours: What the names of contenders begin with that are no peers.
         unit: What the rate counts per second.
     """
     ran = {name: done for name, done in turns.items() if done and all("missing" not in turn for turn in done)}
-    peers = [name for name in ran if name != ours]
+    peers = [name for name in ran if not name.startswith(ours)]
     fastest = max(peers, key=lambda name: median(turn["rate"] for turn in ran[name]), default=None)
     leanest = min(peers, key=lambda name: median(turn["peak"] for turn in ran[name]), default=None)
     lines = [f"{'contender':<28}{unit + '/s':>18}{'x best peer':>13}{'peak MB':>10}{'x least peer':>14}   notes"]

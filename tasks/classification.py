@@ -92,9 +92,8 @@ class Classification(Task):
     def outputs(self, batch: LabelledBatch) -> Tensor:
         """The head's outputs for the N examples of a batch, (N, K): for a text read in windows the mean of theirs."""
         segment = batch.segment if self.network.segment_embedding is not None else None
-        read = self.network(batch.tokens, segment, batch.keep)  # (B, L, D)
-        pooled = self.output_dropout(self.pooling(read, batch.keep))  # (B, W)
-        outputs: Tensor = self.output(pooled).float()  # (B, K)
+        pooled = self.network.pooled(self.pooling, batch.tokens, segment, batch.keep)  # (B, W)
+        outputs: Tensor = self.output(self.output_dropout(pooled)).float()  # (B, K)
         if batch.windows is None:
             return outputs
         owner = torch.repeat_interleave(batch.windows)  # (B,), the example that each window belongs to

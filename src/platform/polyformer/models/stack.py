@@ -1,6 +1,6 @@
 """Encoder and decoder stacks: blocks in order, one context per forward, the state of a whole decode.
 
-Letters: B batch, L tokens, S memory tokens, D model.
+Letters: B batch, L tokens, S memory tokens, D model, R places whose vectors are wanted.
 """
 
 from collections.abc import Sequence
@@ -168,22 +168,31 @@ class Encoder(Stack):
             EncoderBlock(self.mixer(layer), options.feed_forward(self.shape), self.wrap) for layer in range(num_layers)
         )
 
-    def forward(self, x: Tensor, placement: Placement = Placement(), state: StackState | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        placement: Placement = Placement(),
+        state: StackState | None = None,
+        places: Tensor | None = None,
+    ) -> Tensor:
         """Mixes token embeddings.
 
         Args:
             x: (B, L, D) token embeddings, without positions.
             placement: Where the tokens are.
             state: What was remembered of earlier tokens; ``x`` continues them.
+            places: (B, R) indices into the L tokens, where only these vectors are wanted: the last block computes no others.
+                Not with a state.
 
         Returns:
-            (B, L, D).
+            (B, L, D), or (B, R, D).
         """
         x, at, k_at = self.enter(x, placement.at, state)
         mask = Mask(self.shape.causal, placement.keep, placement.document)
         for number, block in enumerate(self.blocks):
             context = Context(mask, self.positions.of(number), at, k_at)
-            x = self.run(block, x, context, state.layers[number] if state else None)
+            wanted = places if block is self.blocks[-1] else None
+            x = self.run(block, x, context, wanted, state.layers[number] if state else None)
         normed: Tensor = self.norm(x)
         return normed
 

@@ -1,17 +1,17 @@
 """Multi-head attention over the sequence itself and over a memory (Vaswani et al. 2017, section 3.2).
 
 Letters: B batch, L queries, S keys, H query heads, G key/value heads, D model, K width per head,
-M memories, R rows per memory.
+M memories, R rows per memory, or places that are wanted.
 """
 
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from polyformer.nn.attend import Where, attend
+from polyformer.nn.attend import Where, attend, is_recording
 from polyformer.nn.dropout import Dropout
 from polyformer.nn.mask import Mask
-from polyformer.nn.mixer import Context, CrossContext, CrossMixer, Mixer
+from polyformer.nn.mixer import Context, CrossContext, CrossMixer, Mixer, take
 from polyformer.nn.shape import Shape
 from polyformer.nn.state import CrossState, KeyValues, Projected, State
 
@@ -46,6 +46,15 @@ class FullAttention(Mixer):
             k, v = state.append(k.transpose(1, 2), v.transpose(1, 2))  # (B, G, S, K)
         where = Where(context.mask, context.at, context.k_at)
         mixed = attend(q, k, v, where, context.position, self.dropout.active)
+        return self.output(merge_heads(mixed))
+
+    def read(self, x: Tensor, context: Context, places: Tensor) -> Tensor:
+        is_other = type(self).forward is not FullAttention.forward  # a subclass, which may hide keys
+        if is_other or context.mask.document is not None or is_recording():
+            return super().read(x, context, places)
+        q, k, v = self.heads(x, context)
+        where = Where(context.mask, context.at.expand(x.shape[:2]).gather(1, places), context.k_at)  # (B, R) of (B, L)
+        mixed = attend(take(q, places), k, v, where, context.position, self.dropout.active)  # (B, H, R, K)
         return self.output(merge_heads(mixed))
 
     def heads(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:

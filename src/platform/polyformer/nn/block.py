@@ -30,8 +30,11 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.mixer, self.feed_forward = wrap(mixer), wrap_unless_empty(feed_forward, wrap)
 
-    def forward(self, x: Tensor, context: Context, state: State | None = None) -> Tensor:  # (B, L, D)
-        out: Tensor = self.feed_forward(self.mixer(x, context, state))
+    def forward(
+        self, x: Tensor, context: Context, places: Tensor | None = None, state: State | None = None
+    ) -> Tensor:  # (B, L, D), or (B, R, D) where only the vectors at (B, R) places are wanted
+        mixed = self.mixer(x, context, state) if places is None else self.mixer.read(x, context, places)
+        out: Tensor = self.feed_forward(mixed)
         return out
 
     def start(self) -> State:

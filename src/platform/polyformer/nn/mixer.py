@@ -1,6 +1,6 @@
 """The contract of mixers: modules that move information between the tokens of one sequence.
 
-Letters: B batch, L queries, S keys, D model, C width of a memory.
+Letters: B batch, L queries, S keys, D model, C width of a memory, R places that are wanted.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,6 +25,7 @@ __all__ = [
     "check_fit",
     "check_takes_back",
     "public_subclasses",
+    "take",
 ]
 
 T = TypeVar("T")
@@ -106,6 +107,10 @@ class Mixer(Limited, nn.Module):
         """Mixes (B, L, D); with a state, ``x`` continues what the state remembers, and is remembered."""
         raise NotImplementedError
 
+    def read(self, x: Tensor, context: Context, places: Tensor) -> Tensor:
+        """What ``forward`` gives at (B, R) places alone, (B, R, D), for less where a mixer knows how."""
+        return take(self(x, context), places)
+
     def start(self) -> State:
         """An empty state for decoding step by step."""
         raise NotImplementedError(f"{type(self).__name__} cannot decode step by step")
@@ -161,6 +166,12 @@ def check_takes_back(mixers: Iterable[Mixer], count: int) -> None:
             raise ValueError(f"`{name}` cannot take tokens back; {_either(able)} can")
         if most is not None and count > most:
             raise ValueError(f"`{name}` can take back {most} tokens at most")
+
+
+def take(x: Tensor, places: Tensor) -> Tensor:
+    """Some vectors of each row: (B, ..., L, D) at (B, R) places -> (B, ..., R, D)."""
+    where = places.view(len(places), *[1] * (x.dim() - 3), -1, 1)
+    return x.take_along_dim(where, dim=-2)
 
 
 def public_subclasses(kind: type[T]) -> list[type[T]]:

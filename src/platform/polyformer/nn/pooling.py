@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from polyformer.nn.mixer import take
 from polyformer.nn.shape import Shape
 
 __all__ = ["AttentionPooling", "FirstToken", "Max", "Mean", "MeanMax", "Pooling", "PoolingFactory"]
@@ -28,6 +29,10 @@ class Pooling(nn.Module):
     def width(self) -> int:
         """Width of the pooled vector (W)."""
         return self.shape.d_model
+
+    def places(self, tokens: Tensor, keep: Tensor | None = None) -> Tensor | None:
+        """(B, R) indices of the only R tokens in each row of (B, L) that it looks at; None: it looks at all."""
+        return None
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         """Pools the tokens of each row.
@@ -52,11 +57,13 @@ class FirstToken(Pooling):
     tensor([[3., 4.]])
     """
 
+    def places(self, tokens: Tensor, keep: Tensor | None = None) -> Tensor:  # (B, L) -> (B, 1)
+        return tokens.new_zeros(len(tokens), 1) if keep is None else keep.int().argmax(dim=1, keepdim=True)
+
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         if keep is None:
             return x[:, 0]
-        first = keep.int().argmax(dim=1)  # (B,)
-        vectors = x[torch.arange(len(x), device=x.device), first]  # (B, D)
+        vectors = take(x, self.places(keep, keep)).squeeze(1)  # (B, D)
         return _zero_where_empty(vectors, keep)
 
 

@@ -9,11 +9,13 @@ Pre-norm (Xiong et al. 2020) trains without a careful warm-up and needs one more
 the layout of Vaswani et al. 2017.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor, nn
 
 from polyformer.nn.dropout import Dropout, dropout_add
+from polyformer.nn.mixer import Context, Mixer, take
 
 __all__ = ["NormKind", "NormPlace", "Residual", "make_norm"]
 
@@ -44,7 +46,16 @@ class Residual(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, *rest: object) -> Tensor:  # (B, L, D)
+        return self._around(x, x, lambda entering: self.inner(entering, *rest))
+
+    def read(self, x: Tensor, context: Context, places: Tensor) -> Tensor:
+        """What ``forward`` gives at (B, R) places alone, (B, R, D); the sublayer is a mixer."""
+        mixer = self.inner
+        assert isinstance(mixer, Mixer)
+        return self._around(take(x, places), x, lambda entering: mixer.read(entering, context, places))
+
+    def _around(self, shortcut: Tensor, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre:
-            return dropout_add(x, self.inner(self.norm(x), *rest), self.dropout.active)
-        normed: Tensor = self.norm(dropout_add(x, self.inner(x, *rest), self.dropout.active))
+            return dropout_add(shortcut, f(self.norm(x)), self.dropout.active)
+        normed: Tensor = self.norm(dropout_add(shortcut, f(x), self.dropout.active))
         return normed

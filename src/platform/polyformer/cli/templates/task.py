@@ -108,8 +108,8 @@ class StarRating(Task):
 
     def outputs(self, batch: LabelledBatch) -> Tensor:
         """(B, K - 1): for each step but the highest, the logit of being above it."""
-        read = self.network(batch.tokens, keep=batch.keep)  # (B, L, D)
-        score: Tensor = self.output(self.pooling(read, batch.keep)).float()  # (B, 1)
+        pooled = self.network.pooled(self.pooling, batch.tokens, keep=batch.keep)  # (B, W)
+        score: Tensor = self.output(pooled).float()  # (B, 1)
         return score - self.bounds  # (B, K - 1)
 
     # 4. The loss: a sum and what it is a sum of, so that every text weighs the same however batches are cut.
