@@ -75,11 +75,29 @@ def instantiates(words: list[str]) -> None:
         (["--config", "missing.yaml"], "missing.yaml: no such file"),
         (["--data", "PairData", "--data.train_count", "3"], "unknown key data.train_count"),
         (["--sed", "1"], "unknown key --sed"),
+        (["--data", "3"], "`data` is 3, but there is no such class; known are"),
+        (["--data", "[3]"], "`data` must be the name of a class, or `class_path` and `init_args`, but is \\[3\\]"),
+        (["--training.patience", "long"], "`training.patience` must be a whole number or null, but is long"),
+        (["--data.batches", "{token: 3}"], "unknown key data.batches.token; did you mean data.batches.tokens?"),
     ],
 )
 def test_mistakes_are_named(words: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message.replace("?", r"\?").replace("(", r"\(")):
         parse_settings(["--config", QUICKSTART, *words])
+
+
+def test_a_kind_within_a_class_is_told_in_words() -> None:
+    words = ["--config", "configs/classification/quickstart.yaml", "--data.limits.stride", "long"]
+    with pytest.raises(UsageError, match=r"`data\.limits\.stride` must be a whole number or null, but is long"):
+        parse_settings(words)
+
+
+@pytest.mark.parametrize(("value", "said"), [("null", "null"), ("[3]", r"\[3\]")])
+def test_a_value_where_keys_are_expected_is_named(value: str, said: str) -> None:
+    parser, settings = parse_settings(["--config", "configs/classification/quickstart.yaml", "--data.limits", value])
+    message = rf"`data\.limits` is {said}, but has keys of its own, and is given by them: data\.limits\.max_length"
+    with pytest.raises(ValueError, match=message):
+        parser.build(settings)
 
 
 def test_a_misspelt_key_in_a_file_is_named(tmp_path: Path) -> None:

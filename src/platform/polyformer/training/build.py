@@ -1,6 +1,7 @@
 """From settings to objects: the one parser that the command line, YAML files and checkpoints go through."""
 
 import importlib
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from polyformer.nn.shape import Limited
 from polyformer.text import Assets
 from polyformer.training.checkpoints import read_checkpoint
 from polyformer.training.discovery import find_tasks
-from polyformer.training.explain import explain
+from polyformer.training.explain import explain, explain_group
 from polyformer.training.low_rank import merge_differences
 from polyformer.training.names import nearest
 from polyformer.training.recipe import Recipe
@@ -112,7 +113,8 @@ class TaskParser:
                  "decoder_mixers": Mixer, "cross": CrossMixer, "schedule": Schedule, "optimizer": Optimizer,
                  "data": DataModule, "task": Task}  # fmt: skip
         kind = kinds.get(key.rpartition(".")[2], nn.Module)
-        return [found.__name__ for found in all_subclasses(kind) if not found.__name__.startswith("_")]
+        names = (found.__name__ for found in all_subclasses(kind))
+        return list(dict.fromkeys(name for name in names if not name.startswith("_")))
 
     def parse(self, arguments: list[str]) -> Namespace:
         """The complete settings for command-line arguments, config files among them.
@@ -148,7 +150,8 @@ class TaskParser:
         try:
             made = self.parser.instantiate(namespace)
         except (ArgumentError, TypeError, ValueError) as error:
-            raise ValueError(str(explain(error, self.defaults, self.classes_for))) from error
+            told = explain_group(namespace, self.defaults) or explain(error, self.defaults, self.classes_for)
+            raise ValueError(str(told)) from error
         self.task.check(made.model, made.data, training)
         arguments = dict(vars(made.task.init_args)) if "init_args" in made.task else {}
         return Built(self.task, made.model, arguments, made.data, made.training, made.trainer, self.plain(namespace))
@@ -176,7 +179,7 @@ def named_classes(arguments: Sequence[str], keys: Sequence[str]) -> dict[str, An
             given = yaml.safe_load(value)
             chosen = given.get("class_path") if isinstance(given, dict) else value
             found |= {key: chosen} if chosen else {}
-    return {key: {"class_path": value} for key, value in found.items()}
+    return {key: {"class_path": value} for key, value in found.items() if re.fullmatch(r"[A-Za-z_][\w.]*", str(value))}
 
 
 def all_subclasses(kind: type) -> list[type]:

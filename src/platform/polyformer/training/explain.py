@@ -1,16 +1,26 @@
 """The messages of the settings parser, turned into the key, what is wrong with it and the nearest right name."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from polyformer.errors import UsageError
 from polyformer.training.names import nearest
 
-__all__ = ["explain"]
+__all__ = ["explain", "explain_group"]
 
-TYPES = {"float": "a number", "int": "a whole number", "bool": "true or false", "list": "a list", "str": "a text"}
+TYPES = {
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "list": "a list",
+    "str": "a text",
+    "NoneType": "null",
+}
 """What a value should be, in a user's words."""
+
+EACH_KIND = r"Errors:\n(?:\s+- Expected an? <class '\w+'>\n)+"
+"""What the parser says of a value that may be of several kinds and is of none."""
 
 WHERE = r'(?:Parser key|[Aa]rgument) "?-*([\w.]+)"?:'
 
@@ -29,15 +39,20 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
     if match := re.search(r"unrecognized arguments: --([^\s=]+)", text):
         return UsageError(f"unknown key --{match[1]}{_within(match[1], keys) or nearest(match[1], keys)}")
     if match := re.search(r"Group '([^']+)' does not accept option '([^']+)'", text):
-        return _unknown(f"{match[1]}.{match[2]}", keys)
+        return _unknown(f"{_joined(_whole(text[: match.start()]), match[1])}.{match[2]}", keys)
     where = re.search(WHERE, text)
     key = where[1] if where else ""
     if match := re.search(r"Option '([^']+)' is not accepted", text):
         return _unknown(f"{key}.{match[1]}", keys)
     if match := re.search(r"(?:Expected a dot import path string:|Unexpected import path format:) '?([\w.]+)", text):
         return UsageError(f"`{key}` is {match[1]}, but there is no such class{nearest(match[1], classes_for(key))}")
+    if match := re.search(rf"{EACH_KIND}\s+Given value type: .*\n\s+Given value: (.*)", text):  # of one of several kinds
+        kinds = re.findall(r"Expected an? <class '(\w+)'>", match[0])
+        return UsageError(f"`{_whole(text[: match.start()])}` must be {' or '.join(map(_in_words, kinds))}, but is {match[1]}")
     if match := re.search(r"Expected an? (?:<class ')?(.+?)'?>?\. Got value: (.*?)(?:\. Got value: .*)?$", text, re.MULTILINE):
         return UsageError(f"`{_whole(text[: match.start()])}` must be {_in_words(match[1])}, but is {match[2]}")
+    if match := re.search(r"Expected a path but (.+) either not accessible or invalid", text):
+        return UsageError(f"`{_whole(text)}` must be the name of a class, or `class_path` and `init_args`, but is {match[1]}")
     if "Unable to load config" in text:  # a value where keys are expected
         whole = _whole(text)
         within = sorted({known.removeprefix(f"{whole}.").split(".")[0] for known in keys if known.startswith(f"{whole}.")})
@@ -49,6 +64,43 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
     return UsageError(" ".join(lines[:3])[:400])
 
 
+def explain_group(given: Any, defaults: Any) -> UsageError | None:
+    """What is wrong if a key that has keys of its own was given a value; None if none was.
+
+    Args:
+        given: A namespace of what was given, with every key.
+        defaults: The same before anything was given.
+    """
+    for key, value in _groups(defaults):
+        found = given
+        for name in key.split("."):
+            found = getattr(found, "init_args", found)
+            found = getattr(found, name, value)
+        if not hasattr(found, "__dict__"):
+            within, said = ", ".join(f"{key}.{name}" for name in vars(value)), "null" if found is None else found
+            return UsageError(f"`{key}` is {said}, but has keys of its own, and is given by them: {within}")
+    return None
+
+
+def _groups(namespace: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key that has keys of its own but names no class, and what is below it."""
+    for name, value in vars(namespace).items():
+        if hasattr(value, "__dict__"):
+            path = prefix if name == "init_args" else f"{prefix}{name}."
+            if name != "init_args" and "class_path" not in vars(value):
+                yield path.rstrip("."), value
+            yield from _groups(value, path)
+
+
+def _joined(outer: str, name: str) -> str:
+    """A key within another, which may be said with it already.
+
+    >>> _joined("data", "batches"), _joined("data.batches", "data.batches"), _joined("", "data")
+    ('data.batches', 'data.batches', 'data')
+    """
+    return name if not outer or name == outer or name.startswith(f"{outer}.") else f"{outer}.{name}"
+
+
 def _whole(text: str) -> str:
     """The key that a message is about, from the option down to what is within it.
 
@@ -57,7 +109,7 @@ def _whole(text: str) -> str:
     """
     whole = ""
     for name in dict.fromkeys(re.findall(WHERE, text)):
-        whole = name if not whole or name.startswith(f"{whole}.") else f"{whole}.{name}"
+        whole = _joined(whole, name)
     return whole
 
 
