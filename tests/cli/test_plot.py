@@ -95,7 +95,7 @@ def test_mistakes_are_named(words: list[str], message: str, capsys: Any) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--layers", "3"], "--layers has 3, but there are 0"),
+        (["--layers", "3"], "--layers has 3, but must be of 0"),
         (["--heads", "first"], "--heads must be numbers such as 0,2 or 0-2, but is first"),
         (["--part", "stack"], "`part` must be one of cross, encoder, decoder, but is stack"),
     ],

@@ -1,6 +1,7 @@
 """`platform fit`: train, or go on with a run."""
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ def _train(run: RunFolder, parser: TaskParser, settings: Namespace, words: list[
     try:
         with _told_to_ranks(run.name), Signals() as signals:
             if first:
-                log.info("run %s: %s", run.path, " ".join(["platform fit", *words]))
+                log.info("run %s: %s", run.path, shlex.join(["platform", "fit", *words]))
                 if not resume:
                     write_config()
             return Fitting(parser.build(settings), run, model_pictures).fit(resume, begin, signals)

@@ -36,7 +36,7 @@ def new_task(words: list[str]) -> int:
     task, config, test = places.values()
     print(f"{task}: the task {kind}, which works as it is; change it from the top down")
     print(f"{config}: how it is trained\n{test}: its test")
-    print(f"go on:\n  python -m pytest {test}\n  platform fit --config {config}")
+    print(f"go on:\n  python -m pytest {test} # after: pip install pytest\n  platform fit --config {config}")
     return 0
 
 

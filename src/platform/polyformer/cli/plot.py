@@ -125,7 +125,7 @@ def _numbers(name: str, value: str, known: list[int]) -> list[int]:
         found += range(int(first), int(last or first) + 1)
     for number in found:
         if number not in known:
-            raise UsageError(f"{name} has {number}, but there are {', '.join(map(str, known))}")
+            raise UsageError(f"{name} has {number}, but must be of {', '.join(map(str, known))}")
     return found
 
 

@@ -35,6 +35,8 @@ def quiet() -> None:
         ".*GPU available but not used.*",
         ".*when logging on epoch level in distributed setting.*",  # every rank has the figures of all
         ".*grad attribute of a Tensor that is not a leaf.*",  # torch.compile looks at all tensors it meets
+        ".*across ranks is zero.*",  # no validation data
+        ".*in eval mode at the start of training.*",  # frozen parts
         ".*dataloader is not resumable.*",  # the position is in the data module's state
     ):
         warnings.filterwarnings("ignore", message=pattern)

@@ -222,7 +222,16 @@ class DataModule(lightning.LightningDataModule, ABC):
             if self.contents(split) is not None:
                 self.loaded(split)
                 if self._ranks()[0] == 0:
-                    log.info("%s data: %s", split, self.reports[split])
+                    log.info("%s data: %s%s", split, self.reports[split], self._whence(split))
+
+    def _whence(self, split: str) -> str:
+        """What a user may not have asked for: that a split is held out, or is the hub's beside training data that is not."""
+        if self.origin(split) != split:
+            return f"; held out of the training data (data.validation_share {self.validation_share})"
+        places = {name: str(self.locations.get(name) or "") for name in ("train", split)}
+        if "hub:" in places[split] and places["train"] and "hub:" not in places["train"]:
+            return f"; from {places[split]}, though train is not: yours by --data.{split} FILE, none by --data.{split} null"
+        return ""
 
     def train_dataloader(self) -> TrainingLoader | WholeTraining:
         """Batches over all ranks of about `batches.tokens`, shuffled, from the restored position on.

@@ -243,9 +243,8 @@ def _open_hub(location: str, streaming: bool) -> tuple[re.Match[str], Any]:
     try:
         return match, _load_hub(match, streaming)
     except Exception as error:  # the hub client raises dozens of kinds
-        raise ValueError(
-            f"{location}: cannot be loaded: {_reason(error)}\nLocal files work too: --data.train FILE [and the other splits]"
-        ) from None
+        files = "--data.train FILE, --data.validation FILE, --data.test FILE (or null)"
+        raise ValueError(f"{location}: cannot be loaded: {_reason(error)}\nLocal files work too: {files}") from None
 
 
 def _reason(error: Exception) -> str:

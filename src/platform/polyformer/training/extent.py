@@ -11,7 +11,7 @@ from polyformer.data import DataModule
 from polyformer.data.limited import FewBatches
 from polyformer.training.recipe import Recipe
 
-__all__ = ["check_validation", "few_batches", "has_split", "steps_of", "trainer_keys"]
+__all__ = ["check_validation", "few_batches", "has_split", "said_of_end", "steps_of", "trainer_keys"]
 
 
 def few_batches(keys: Namespace) -> FewBatches | None:
@@ -70,6 +70,17 @@ def steps_of(keys: Namespace, data: DataModule, devices: int = 1) -> int:
         way = "" if per_epoch is None else " or `trainer.max_epochs`"
         raise ValueError(f"how long to train is not given: set `trainer.max_steps`{way}")
     return min(given)
+
+
+def said_of_end(keys: Namespace, steps: int) -> str:
+    """Which of two lengths that were given ends a training first; nothing where one was given.
+
+    >>> said_of_end(Namespace(max_steps=30, max_epochs=3, fast_dev_run=False), 6)
+    ': `trainer.max_epochs` 3 ends it before `trainer.max_steps` 30'
+    """
+    if keys.max_steps <= steps or keys.max_epochs is None or keys.fast_dev_run:
+        return ""
+    return f": `trainer.max_epochs` {keys.max_epochs:g} ends it before `trainer.max_steps` {keys.max_steps:,}"
 
 
 def trainer_keys(keys: Namespace, data: DataModule, steps: int, devices: int = 1) -> Namespace:

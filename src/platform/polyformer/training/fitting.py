@@ -19,7 +19,7 @@ from polyformer.training.build import Built
 from polyformer.training.chains import Beginning
 from polyformer.training.checkpoints import AtomicCheckpointIO, Checkpoints, newest_checkpoint, read_checkpoint
 from polyformer.training.compiling import Compiling
-from polyformer.training.extent import check_validation, few_batches, has_split, steps_of, trainer_keys
+from polyformer.training.extent import check_validation, few_batches, has_split, said_of_end, steps_of, trainer_keys
 from polyformer.training.facts import judged_by
 from polyformer.training.footprint import MemoryEstimate
 from polyformer.training.freezing import GradualUnfreezing, freeze, frozen_parts
@@ -118,7 +118,7 @@ class Fitting:
         if isinstance(trainer.strategy, DDPStrategy):
             trainer.strategy._ddp_kwargs.setdefault("find_unused_parameters", task.leaves_parameters_out)
             trainer.strategy._ddp_kwargs.setdefault("broadcast_buffers", False)  # alike everywhere; ranks evaluate more or less
-        log.info("%s, %s steps", count_parameters(task), f"{trainer.max_steps:,}")
+        log.info("%s, %s steps%s", count_parameters(task), f"{trainer.max_steps:,}", said_of_end(self.keys, steps))
         with self.trackers, lost.guard():
             trainer.fit(task, datamodule=self.data, ckpt_path=None if start is None else start.path, weights_only=True)
             if self.keys.fast_dev_run:
