@@ -105,3 +105,9 @@ def test_examples_of_other_data_are_not_tested(tmp_path: Path) -> None:
     runs = [made_up(tmp_path, name, name, examples=right, fingerprints={"test": name}) for name in "AB"]
     (verdict,) = compared(*runs).verdicts
     assert "not the same" in verdict.refusal
+
+
+def test_a_run_that_had_no_test_is_to_be_given_data_for_one(tmp_path: Path) -> None:
+    assert made_up(tmp_path, "a", settings={"data": {"test": None}}).anew.endswith(" --data.test FILE")
+    assert made_up(tmp_path, "b", settings={"data": {"test": "test.tsv"}}).anew.endswith("b/test.jsonl.gz")
+    assert made_up(tmp_path, "c").anew.endswith("c/test.jsonl.gz")

@@ -144,7 +144,8 @@ class Run:
     @property
     def anew(self) -> str:
         """The command that writes them anew."""
-        return f"platform test --ckpt_path {self.path} --examples {self.path / EXAMPLES}"
+        data = " --data.test FILE" if self.settings.get("data.test", "") is None else ""  # it was trained without a test
+        return f"platform test --ckpt_path {self.path} --examples {self.path / EXAMPLES}{data}"
 
     @property
     def no_examples(self) -> str:
