@@ -15,7 +15,7 @@ from polyformer.data.cache import file_digest
 from polyformer.data.limited import FewBatches, LimitedPlan
 from polyformer.data.loader import BatchLoader, BatchPlan, TrainingLoader, WholeTraining
 from polyformer.data.reading import Damaged, Reading
-from polyformer.data.sources import Location, expand
+from polyformer.data.sources import Location, expand, whence
 from polyformer.data.tables import file_form
 from polyformer.text import Assets, Tokenizer, TokenizerSettings
 
@@ -222,16 +222,7 @@ class DataModule(lightning.LightningDataModule, ABC):
             if self.contents(split) is not None:
                 self.loaded(split)
                 if self._ranks()[0] == 0:
-                    log.info("%s data: %s%s", split, self.reports[split], self._whence(split))
-
-    def _whence(self, split: str) -> str:
-        """What a user may not have asked for: that a split is held out, or is the hub's beside training data that is not."""
-        if self.origin(split) != split:
-            return f"; held out of the training data (data.validation_share {self.validation_share})"
-        places = {name: str(self.locations.get(name) or "") for name in ("train", split)}
-        if "hub:" in places[split] and places["train"] and "hub:" not in places["train"]:
-            return f"; from {places[split]}, though train is not: yours by --data.{split} FILE, none by --data.{split} null"
-        return ""
+                    log.info("%s data: %s%s", split, self.reports[split], whence(split, self.locations, self.validation_share))
 
     def train_dataloader(self) -> TrainingLoader | WholeTraining:
         """Batches over all ranks of about `batches.tokens`, shuffled, from the restored position on.

@@ -13,7 +13,19 @@ from polyformer.data.lines import numbered_lines
 from polyformer.data.reading import Reading
 from polyformer.data.tables import READERS, pick, read_table, table_format
 
-__all__ = ["Location", "Source", "Train", "expand", "hub_parts", "parted", "read_examples", "read_hub", "read_shard", "shards"]
+__all__ = [
+    "Location",
+    "Source",
+    "Train",
+    "expand",
+    "hub_parts",
+    "parted",
+    "read_examples",
+    "read_hub",
+    "read_shard",
+    "shards",
+    "whence",
+]
 
 Location = str | Sequence[str]
 Train = str | list[str] | list[dict[str, Any]] | None
@@ -234,6 +246,24 @@ def hub_parts(location: str) -> list[str]:
     """The files that a data set of the hub is made of, as locations of their own; they can be streamed separately."""
     count = getattr(_open_hub(location, streaming=True)[1], "num_shards", 1)
     return [f"{location}#{part}/{count}" for part in range(count)] if count > 1 else [location]
+
+
+def whence(split: str, locations: Mapping[str, Any], share: float | None) -> str:
+    """What a user may not have asked for: that a split is held out, or is the hub's beside training data that is not.
+
+    Args:
+        split: Its name.
+        locations: Of every split.
+        share: How much of the training data is held out for validation.
+
+    >>> whence("test", {"train": ["mine.tsv"], "test": "hub:imdb:test"}, None)
+    '; from hub:imdb:test: yours by --data.test FILE, none by --data.test null'
+    """
+    if split == "validation" and share is not None:
+        return f"; held out of the training data (data.validation_share {share})"
+    own, place = str(locations.get("train") or "hub:"), str(locations.get(split))
+    is_strange = "hub:" in place and "hub:" not in own
+    return f"; from {place}: yours by --data.{split} FILE, none by --data.{split} null" if is_strange else ""
 
 
 def _open_hub(location: str, streaming: bool) -> tuple[re.Match[str], Any]:

@@ -150,7 +150,7 @@ class TaskParser:
         try:
             made = self.parser.instantiate(namespace)
         except (ArgumentError, TypeError, ValueError) as error:
-            told = explain_group(namespace, self.defaults) or explain(error, self.defaults, self.classes_for)
+            told = explain_group(namespace) or explain(error, self.defaults, self.classes_for)
             raise ValueError(str(told)) from error
         self.task.check(made.model, made.data, training)
         arguments = dict(vars(made.task.init_args)) if "init_args" in made.task else {}

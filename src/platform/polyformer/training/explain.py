@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from typing import Any, get_type_hints
 
 from polyformer.errors import UsageError
 from polyformer.training.names import nearest
@@ -71,32 +73,30 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
     return UsageError(" ".join(lines[:3])[:400])
 
 
-def explain_group(given: Any, defaults: Any) -> UsageError | None:
+def explain_group(given: Any) -> UsageError | None:
     """What is wrong if a key that has keys of its own was given a value; None if none was.
 
     Args:
         given: A namespace of what was given, with every key.
-        defaults: The same before anything was given.
     """
-    for key, value in _groups(defaults):
-        found = given
-        for name in key.split("."):
-            found = getattr(found, "init_args", found)
-            found = getattr(found, name, value)
-        if not hasattr(found, "__dict__"):
-            within, said = ", ".join(f"{key}.{name}" for name in vars(value)), "null" if found is None else found
+    for key, value, kind in _groups(given):
+        if not hasattr(value, "__dict__"):
+            within, said = ", ".join(f"{key}.{part.name}" for part in fields(kind)), "null" if value is None else value
             return UsageError(f"`{key}` is {said}, but has keys of its own, and is given by them: {within}")
     return None
 
 
-def _groups(namespace: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key that has keys of its own but names no class, and what is below it."""
+def _groups(namespace: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(key, value, dataclass) of every argument of a class that is a dataclass, and so has keys of its own."""
     for name, value in vars(namespace).items():
-        if hasattr(value, "__dict__"):
-            path = prefix if name == "init_args" else f"{prefix}{name}."
-            if name != "init_args" and "class_path" not in vars(value):
-                yield path.rstrip("."), value
-            yield from _groups(value, path)
+        path = getattr(value, "class_path", None)
+        if path is not None and hasattr(value, "init_args"):
+            module, _, kind = path.rpartition(".")
+            hints = get_type_hints(getattr(import_module(module), kind).__init__)
+            for key, inner in vars(value.init_args).items():
+                if is_dataclass(hints.get(key)):
+                    yield f"{prefix}{name}.{key}", inner, hints[key]
+            yield from _groups(value.init_args, f"{prefix}{name}.")
 
 
 def _joined(outer: str, name: str) -> str:
