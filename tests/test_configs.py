@@ -75,6 +75,10 @@ def instantiates(words: list[str]) -> None:
         (["--config", "missing.yaml"], "missing.yaml: no such file"),
         (["--data", "PairData", "--data.train_count", "3"], "unknown key data.train_count"),
         (["--sed", "1"], "unknown key --sed"),
+        (
+            ["--model.mixer", "LSTM", "--model.mixer.num_kv_heads", "3"],
+            "unknown key model.mixer.num_kv_heads, which FullAttention has: choose it by --model.mixer FullAttention",
+        ),
         (["--data", "3"], "`data` is 3, but there is no such class; known are"),
         (["--data", "[3]"], "`data` must be the name of a class, or `class_path` and `init_args`, but is \\[3\\]"),
         (["--training.patience", "long"], "`training.patience` must be a whole number or null, but is long"),

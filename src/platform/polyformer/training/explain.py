@@ -36,23 +36,16 @@ def explain(error: Exception, defaults: Any, classes_for: Callable[[str], Iterab
         classes_for: The names of the classes that the value of a key may name.
     """
     text, keys = str(error), _keys(defaults)
-
-    def unknown(key: str) -> UsageError:
-        """A key that the class chosen here does not have, though another may."""
-        if key in keys and (owner := _owner(defaults, key)):
-            return UsageError(f"unknown key {key}, which {owner[1]} has: choose it by --{owner[0]} {owner[1]}")
-        return UsageError(f"unknown key {key}{nearest(key, (known for known in keys if known != key))}")
-
     if match := re.search(r"^ *- (.*`.+)$", text, re.MULTILINE):  # ours, among what other types of the value would have needed
         return UsageError(match[1])
     if match := re.search(r"unrecognized arguments: --([^\s=]+)", text):
         return UsageError(f"unknown key --{match[1]}{_within(match[1], keys) or nearest(match[1], keys)}")
     if match := re.search(r"Group '([^']+)' does not accept option '([^']+)'", text):
-        return unknown(f"{_joined(_whole(text[: match.start()]), match[1])}.{match[2]}")
+        return _unknown(f"{_joined(_whole(text[: match.start()]), match[1])}.{match[2]}", defaults, keys)
     where = re.search(WHERE, text)
     key = where[1] if where else ""
     if match := re.search(r"Option '([^']+)' is not accepted", text):
-        return unknown(f"{key}.{match[1]}")
+        return _unknown(f"{key}.{match[1]}", defaults, keys)
     if match := re.search(r"(?:Expected a dot import path string:|Unexpected import path format:) '?([\w.]+)", text):
         return UsageError(f"`{key}` is {match[1]}, but there is no such class{nearest(match[1], classes_for(key))}")
     if match := re.search(rf"{EACH_KIND}\s+Given value type: .*\n\s+Given value: (.*)", text):  # of one of several kinds
@@ -140,6 +133,13 @@ def _in_words(kind: str) -> str:
         *most, last = [choice.strip("'\"") for choice in kind.removeprefix("typing.Literal[").rstrip("]").split(", ")]
         return f"{', '.join(most)} or {last}" if most else last
     return TYPES.get(kind, kind)
+
+
+def _unknown(key: str, defaults: Any, keys: list[str]) -> UsageError:
+    """A key that the class chosen here does not have, though another may."""
+    if key in keys and (owner := _owner(defaults, key)):
+        return UsageError(f"unknown key {key}, which {owner[1]} has: choose it by --{owner[0]} {owner[1]}")
+    return UsageError(f"unknown key {key}{nearest(key, (known for known in keys if known != key))}")
 
 
 def _owner(defaults: Any, key: str) -> tuple[str, str] | None:
