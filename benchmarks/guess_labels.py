@@ -36,7 +36,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     weights = arguments.weights or [1.0] * len(arguments.guesses)
-    texts = arguments.texts.read_text(encoding="utf-8").splitlines()
+    with arguments.texts.open(
+        encoding="utf-8"
+    ) as file:  # lines end as those do that `platform predict` reads, at no other sign
+        texts = [line.rstrip("\n") for line in file]
     read = [read_guesses(path) for path in arguments.guesses]
     if len(weights) != len(read):
         sys.exit(f"--weights has {len(weights)} numbers, but there are {len(read)} files of guesses")
@@ -59,6 +62,8 @@ def read_guesses(path: Path) -> tuple[list[str], Array]:
     """The labels, and the (N, K) log-probabilities of a file."""
     with path.open(encoding="utf-8") as file:
         rows = [json.loads(line)["probabilities"] for line in file]
+    if not rows:
+        sys.exit(f"{path}: no guesses")
     labels = sorted(rows[0])
     return labels, np.log(np.array([[row[label] for label in labels] for row in rows]).clip(SMALLEST, 1.0))
 
